@@ -6,7 +6,7 @@
 //!
 //! **Recovery.** Let R be the rate, B the burst, W the queue length, S the spread of refusals and D the delay before a refused
 //! client returns. Then N clients of a broker are admitted within (N - B) / R + S + D, if S + D is at most (W / 2 + B) / R: then
-//! the bucket never overflows while a client still waits. The tests count that.
+//! the bucket never overflows while a client still waits.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -45,7 +45,7 @@ pub(crate) enum AdmissionOutcome {
     Gone,
 }
 
-/// One event loop's share of the rate, and its queue. `T` identifies a client.
+/// One event loop's share of the rate, and its queue of clients `T`.
 #[derive(Debug)]
 pub(crate) struct Admission<T> {
     bucket: TokenBucket,

@@ -1,4 +1,4 @@
-//! Authentication and authorization of clients by the configured files.
+//! Authentication and authorization by the configured files, of clients of brokers without access settings in the store.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -40,6 +40,7 @@ pub(crate) struct Authenticator {
     allow_anonymous: bool,
     passwords: ArcSwapOption<PasswordFile>,
     rules: ArcSwap<Permissions>,
+    /// Exists if a password file is configured; a reload reads that file again and cannot add one.
     checker: Option<Checker<Context>>,
 }
 
@@ -92,7 +93,7 @@ impl Authenticator {
         Ok(())
     }
 
-    /// `source` is called only when a password has to be checked: the address takes a system call.
+    /// After `Later`, [`Mail::Authenticated`] brings the outcome. `source` is called only then: the address takes a system call.
     //= [MQTT-3.1.4-2] v5 v3.1.1
     pub(crate) fn check(
         &self,
@@ -102,7 +103,8 @@ impl Authenticator {
         let passwords = self.passwords.load();
         let (Some(user), Some(file), Some(checker)) = (login.user, passwords.as_deref(), &self.checker)
         else {
-            // Without a password file a name is only a name, and nothing can check a password (access decision 0011).
+            // Without a password file a name is only a name, and no password is checked (access decision 0011). A generated secret
+            // is of a broker with access settings, so its client is at the wrong broker.
             let password = login.password.unwrap_or_default();
             return match login.user {
                 None if passwords.is_some() && !password.is_empty() => LoginOutcome::Refused,

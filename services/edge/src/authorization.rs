@@ -1,7 +1,7 @@
 //! Data of authentication: the access settings of a broker, and the results that event loops get by mail.
 //!
 //! The types stand here because brokers own the settings and mail carries the results. [`crate::access`] and
-//! [`crate::authenticator`] create them; event loops apply them. Nothing here reads the store or checks a password.
+//! [`crate::authenticator`] create them, event loops apply them, and nothing here reads the store or checks a password.
 
 use std::sync::Arc;
 
@@ -36,11 +36,13 @@ pub(crate) struct BrokerRecords {
 pub(crate) struct Granted {
     pub(crate) identity: Arc<ProvenIdentity>,
     pub(crate) grant: Grant,
+    /// [`Loaded::changes`] of the records that decided.
     pub(crate) changes: u64,
     /// The state of a re-authentication, while it lasts.
     pub(crate) anew: Option<ExchangeTurn>,
 }
 
+/// The side whose step comes next: the client's AUTH with the state to check it, or the server's check.
 pub(crate) enum ExchangeTurn {
     Client(Box<Enhanced>),
     Server,

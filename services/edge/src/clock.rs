@@ -74,7 +74,6 @@ impl Clock {
         }
     }
 
-    /// [`millrace_storage::block_on_for`] on this clock.
     pub(crate) fn block_on_for<F: Future>(&self, future: Pin<&mut F>, wait: Duration) -> Option<F::Output> {
         match self.source {
             TimeSource::Machine(_) => millrace_storage::block_on_for(future, wait),

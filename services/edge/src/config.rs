@@ -30,6 +30,7 @@ pub struct Config {
     pub wss_listen: Vec<SocketAddr>,
     /// Certificates, required for `mqtts_listen` and `wss_listen`.
     pub tls: Option<Files>,
+    /// Web pages that may connect, by default those of the same host.
     pub ws_origins: Origins,
     /// Brokers that are created at the start if they are missing, besides `default`.
     pub brokers: Vec<String>,
@@ -38,6 +39,7 @@ pub struct Config {
     pub gateway_listen: Vec<SocketAddr>,
     /// Addresses of the gateway; other peers are refused on `gateway_listen`.
     pub gateway_from: Vec<IpNet>,
+    /// Networks without the limits per address.
     pub unlimited_from: Networks,
     /// The name of this process among several that share a store; `None`: its store is its own.
     pub pod: Option<String>,

@@ -21,6 +21,7 @@ pub(crate) struct Run {
     pub(crate) from: Option<ConnectionId>,
     /// As [`crate::encoding::record::publisher`] has it; 0: the publisher is on another pod.
     pub(crate) publisher: u64,
+    /// [`Message::received_at`].
     pub(crate) received_us: u32,
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Adopted {
 pub(crate) enum Transport {
     Tcp,
     Proxy,
-    /// After a PROXY protocol header: the first byte decides between MQTT and a WebSocket handshake.
+    /// With TLS, or after a PROXY protocol header: the first byte decides between MQTT and a WebSocket handshake.
     Either,
     Handshake,
     WebSocket(Box<WebSocket>),

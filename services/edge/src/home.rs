@@ -190,8 +190,8 @@ impl HomeClaim {
         Self { home, hash, is_left_to_session: false }
     }
 
-    /// Leaves the claim to a session, which knows broker and hash already and needs a flag only. [`HomeClaim::of_session`] must
-    /// follow once.
+    /// Leaves the claim, still counted, to a session, which knows broker and hash already and needs a flag only.
+    /// [`HomeClaim::of_session`], which does not count, must follow once.
     pub(crate) fn leave_to_session(mut self) {
         self.is_left_to_session = true;
     }
@@ -268,7 +268,6 @@ impl Loads {
         self.loops[usize::from(core)].busy.store(busy, Ordering::Relaxed);
     }
 
-    /// Whether a loop is full while another is idle.
     pub(crate) fn is_outgrown(&self, core: u16) -> bool {
         let busy = |of: &Load| of.busy.load(Ordering::Relaxed);
         busy(&self.loops[usize::from(core)]) >= FULL && self.loops.iter().any(|of| busy(of) < IDLE)

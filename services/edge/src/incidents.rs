@@ -88,7 +88,8 @@ impl Incidents {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Counts an incident; true for the first one, if none was in the window before.
+    /// Counts an incident; true for the first one, if none was in the window before: a reached limit then causes an event for
+    /// webhooks.
     pub(crate) fn note(&self, note: &NewIncident<'_>, count: u64, now_ms: u64) -> bool {
         if !self.is_on() || count == 0 {
             return false;

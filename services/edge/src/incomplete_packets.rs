@@ -21,7 +21,6 @@ const GROWTH: usize = 1_000;
 pub(crate) struct IncompletePackets {
     max: u64,
     bytes: AtomicU64,
-    /// The charged bytes of connections before their CONNECT.
     before_connect: AtomicU64,
     /// Brokers with charged bytes.
     brokers: AtomicU64,

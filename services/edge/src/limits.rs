@@ -54,8 +54,8 @@ pub const TOPIC_BYTES_MAX: u16 = 4_096;
 const _: () = assert!(TOPIC_BYTES_MAX as usize == millrace_layers::limits::TOPIC_BYTES_MAX);
 
 /// The limits of an edge process. Each is a setting of the same name, whose help text (in the `millrace` crate) has its
-/// unit and what happens beyond it. The comments here say why. Reason codes: 0x89 server busy, 0x97 quota exceeded, 0x9F
-/// connection rate exceeded.
+/// unit and what happens beyond it. [`Self::with_memory`] derives limits of bytes whose default is 0. Reason
+/// codes: 0x89 server busy, 0x97 quota exceeded, 0x9F connection rate exceeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EdgeLimits {
     /// A further connection is closed, or refused with 0x89.
@@ -127,14 +127,14 @@ pub struct EdgeLimits {
     pub filter_memory_per_broker_max: u64,
     pub filter_memory_max: u64,
     pub retained_messages_max: u32,
-    /// Beyond it no retained message may be set or grow, and a broker that is opened is read up to
-    /// it, so that too many of them do not make the process end again and again.
+    /// Beyond it no retained message may be set or grow. Opening a broker reads retained messages up to it, so that too many do not
+    /// make the process end again and again; SUBSCRIBEs that need the rest are refused.
     pub retained_memory_max: u64,
     /// From 70 % on load is shed, in the order of `memory::Pressure`.
     pub memory_max: u64,
     /// Beyond it a retained message is refused with 0x97.
     pub retained_bytes_max: u64,
-    /// The busy sockets of a loop share it. Beyond its share a receiver loses QoS 0.
+    /// Loops have equal parts, which their busy sockets share. Beyond its share a receiver loses QoS 0.
     pub outbound_memory_max: u64,
     pub outbound_soft_bytes: u32,
     /// The connection is closed with 0x97; acknowledgements and QoS 1 within the receive maximum stay below it.
@@ -218,7 +218,6 @@ impl Default for EdgeLimits {
     }
 }
 
-/// The least default of `filter_memory_max`, bytes.
 const FILTER_MEMORY_MIN: u64 = 256 * 1024 * 1024;
 /// The least default memory of one broker's queues, and of its topic aliases, bytes.
 const PER_BROKER_MIN: u64 = 64 * 1024 * 1024;

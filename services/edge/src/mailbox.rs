@@ -1,5 +1,5 @@
-//! Mail between cores. A core posts what it has collected for another core at the end of a turn, and so wakes it once
-//! per turn.
+//! Mail to cores, from other cores, the writer and other threads. A core posts mail for another core at the end of a turn, and so
+//! wakes it once per turn.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(crate) enum Mail {
         message: Arc<Message>,
         from: Option<ConnectionId>,
     },
-    /// A message for one member of a shared subscription.
+    /// A message for one member of the shared subscription with this id.
     Shared {
         routes: Arc<Routes>,
         receiver: Receiver,
@@ -46,8 +46,9 @@ pub(crate) enum Mail {
         publisher: ConnectionId,
         progress: RouteProgress,
     },
+    /// The pause of this publisher or CONNECT may end.
     Relieved(ConnectionId),
-    /// A loop has an unfinished fan-out of this publisher's messages, or has finished it.
+    /// A loop has an unfinished fan-out of this publisher's messages, which pauses the publisher, or has finished it.
     Fanout {
         id: ConnectionId,
         has_begun: bool,
@@ -77,7 +78,6 @@ pub(crate) enum Mail {
     Opened(Arc<str>, Option<bool>),
     /// The session of a connection with its first page; `None`: it is unavailable now.
     Attached(ConnectionId, (Arc<Broker>, Arc<str>), Option<(Box<AttachedSession>, Option<StoredPage>)>),
-    /// No session for this connection: the session of its client id belongs to another user.
     OfAnotherUser(ConnectionId, (Arc<Broker>, Arc<str>)),
     /// No session for this connection: the broker's stored sessions or wills are at a limit.
     OverLimit(ConnectionId, (Arc<Broker>, Arc<str>), Limit),
@@ -85,18 +85,18 @@ pub(crate) enum Mail {
     LimitReached(Arc<Broker>, Limit),
     /// The subscriptions that are durable; `None` for each that is not.
     Subscribed(Box<SubscribeWrite>, Vec<Option<Subscribed>>),
-    /// Other pods know the filters of this SUBSCRIBE, which can now be acknowledged.
     Suback(ConnectionId, Box<PendingSubscribe>),
     /// Other pods know the filters of this session. Their notices before that may be missing, so it reads again and joins
     /// the groups of these new shared subscriptions once more.
     Reread(Target, Vec<Box<str>>),
+    /// True: it is stored; the same for packet ids.
     Unsubscribed(Box<UnsubscribeWrite>, bool),
     Ids(Box<Ids>, bool),
     /// The store has refused a checkpoint, which the session keeps for a later one.
     Unsaved(Box<Checkpoint>),
     /// The store has removed the will of a client that has sent DISCONNECT.
     Left(ConnectionId),
-    /// Every job submitted before the barrier `fence` is committed.
+    /// Every job submitted before the barrier `fence` is committed, at or before the position `through`.
     Marked {
         fence: u64,
         through: Position,
@@ -108,10 +108,11 @@ pub(crate) enum Mail {
     /// The claim keeps the client id here until the purge is submitted.
     Purge(Box<Purge>, Option<HomeClaim>),
     AccessDecided(Box<AccessDecision>),
+    /// The step of enhanced authentication after a client's AUTH.
     Attempted(Box<Attempted>),
+    /// The access settings of a broker have changed: its clients must be reviewed.
     AccessChanged(Arc<Broker>),
     Clients(Arc<ClientSearch>),
-    /// New permissions of a client on a managed broker.
     Reviewed(Box<Reviewed>),
     /// The password file or the rules file has changed. The passwords of these users, in order, have changed with it.
     FilesChanged(Arc<[Box<str>]>),

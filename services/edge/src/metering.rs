@@ -1,10 +1,10 @@
 //! Usage of each broker: each core counts for itself, and a thread adds the counts to the store every few seconds
 //! (`reporters/usage.rs`).
 //!
-//! A message is measured by its topic, properties and payload, so it has the same size for its publisher and each of its
-//! receivers, whatever protocol version they speak. The transaction that stores a message also counts it (`store/apply.rs`), so
-//! stored messages are counted exactly even when this process is killed. `$SYS`, acknowledgements, pings and retransmissions are
-//! free.
+//! A message is measured by its topic, properties and payload, in units of 4 KiB (rounded up), so it has the same size for its
+//! publisher and each of its receivers, whatever protocol version they speak. The transaction that stores a message also counts
+//! it (`store/apply.rs`), so stored messages are counted exactly even when this process is killed. `$SYS`, acknowledgements,
+//! pings and retransmissions are free.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -41,7 +41,7 @@ impl Drop for Asking {
 
 impl Edge {
     /// Asks this pod and all reachable ones for connected clients of a broker. `on_answer` is called once per reply, on threads that
-    /// it must not block. This pod always replies, others may not.
+    /// it must not block. This pod always replies, others may not, so the caller must bound its wait.
     pub fn ask_clients(
         &self,
         broker: u64,
@@ -64,7 +64,7 @@ impl Edge {
 
     /// [`Edge::ask_clients`] with [`Question::Trace`] begins the trace on connected clients and on other pods, which forget it unless they are
     /// asked again within 30 seconds. This pod forgets it unless [`Edge::renew_trace`] is called within two minutes. `on_report` is called
-    /// on threads that it must not block. `None`: this pod has too many traces.
+    /// on threads that it must not block; `None`: this pod has too many traces.
     pub fn trace_client(
         &self,
         broker: u64,
@@ -85,7 +85,7 @@ impl Edge {
         Some(ClientTrace { tap, on_end: Some(Box::new(on_end)) })
     }
 
-    /// Keeps a trace for two more minutes. Returns false if it is over, because it was not renewed in time.
+    /// Keeps a trace for two more minutes; returns false if it is over, because it was not renewed in time.
     #[must_use]
     pub fn renew_trace(&self, trace: &ClientTrace) -> bool {
         trace.tap.renew(self.process.clock.unix_now_ms())

@@ -41,7 +41,7 @@ pub(crate) struct LogThrottles {
     pub(crate) address: Throttle,
 }
 
-/// The state of one core that other cores and the metrics read. Only that core writes it.
+/// The state of one core, which that core alone writes, and other cores and the metrics read.
 #[derive(Default)]
 pub(crate) struct PerCore {
     pub(crate) counters: CoreCounters,

@@ -270,7 +270,6 @@ impl Edge {
         self.process.gateways.list()
     }
 
-    /// Notes that a peer asked for [`Edge::health`].
     pub fn note_health_check(&self, peer: IpAddr, is_healthy: bool) {
         self.process.health_checks.note(peer, is_healthy, self.process.clock.unix_now_ms());
     }

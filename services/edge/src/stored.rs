@@ -1,5 +1,5 @@
-//! Decodes stored messages and options for people who inspect a store. Only the edge knows their format. No event loop needs this
-//! module.
+//! Decodes stored messages and options for people who inspect a store. Only the edge knows their format, and no event loop needs
+//! this module.
 
 use millrace_mqtt::{Property, topic};
 use millrace_session::Message;

@@ -5,7 +5,8 @@
 //! A pod that joins a receiver sends `Joined` to all other pods. From then on each of them sends its messages for the
 //! receiver. It replies with the number of its next message (`Answer`), and queues a heartbeat behind the messages
 //! before it. Once every live pod has replied, the joining pod knows the next number of each sender, so every later
-//! loss shows as a gap. Pods join again after each reconnect.
+//! loss shows as a gap. Pods join again after each reconnect. A Hello announces a pod: `asks` makes the others announce
+//! themselves, `begins_epoch` says that its numbers begin anew.
 
 use std::sync::Arc;
 
@@ -102,8 +103,8 @@ impl FabricCore {
         self.pods.values_mut().for_each(|pod| pod.last_seen_at = now);
         self.settled_at = now + u64::from(self.limits.settle_ms);
         if is_reset {
-            // The other pods may not have noticed the outage; `Bye` makes them forget this pod's
-            // numbers.
+            // The other pods may not have noticed the outage; `Bye` makes them forget this pod's numbers. Their
+            // messages of that time may be lost without a gap in their numbers.
             self.epoch += 1;
             self.bye();
             self.inbox.doubt_all();
@@ -141,6 +142,7 @@ impl FabricCore {
         self.inbox.leave(to);
     }
 
+    /// NATS reports that nobody listens to `to`; only a join after this probe contradicts it.
     pub(crate) fn no_responders(&self, to: To, probe: u64) {
         self.outbox.no_responders(to, probe);
     }
@@ -191,6 +193,7 @@ impl FabricCore {
             self.mark_gone(now);
             self.end_joins(now);
         }
+        // The user of an overdue join continues without confirmation.
         while let Some(to) = self.joins.overdue(now) {
             self.inbox.report(to);
         }
@@ -310,7 +313,6 @@ impl FabricCore {
         self.pods.iter().filter(|(_, pod)| pod.is_alive).map(|(id, _)| *id)
     }
 
-    /// Asks all live pods to confirm these joins.
     fn announce(&mut self, list: &[To], now: Millis) {
         for list in list.chunks(ANNOUNCED_MAX) {
             let pods = self.alive().collect();

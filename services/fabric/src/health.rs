@@ -16,7 +16,6 @@ pub struct Health {
     pub reconnects: u64,
     /// Round-trip time to the server, measured every few seconds.
     pub rtt: Option<Duration>,
-    /// Other pods that are alive.
     pub pods: usize,
     /// The problem and what to do about it.
     pub problem: Option<String>,

@@ -49,7 +49,6 @@ impl Joins {
         self.next
     }
 
-    /// Repeats an announcement to the pods that have not answered.
     pub(crate) fn repeat(&mut self, announcement: JoinAnnouncement, now: Millis) {
         self.open.push(JoinAnnouncement { since: now, tries: announcement.tries + 1, ..announcement });
     }

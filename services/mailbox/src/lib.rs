@@ -76,8 +76,8 @@ impl<M, W: Wake> Mailbox<M, W> {
     }
 
     pub fn wake(&self) -> bool {
-        // `sleep` sets the flag before it locks, so either this thread sees the flag or the loop
-        // sees the mail.
+        // `sleep` sets the flag before it locks, so either this thread sees the flag or the loop sees the mail; a flag that
+        // `awake` has not cleared yet costs a needless wake only.
         let sleeps = self.sleeping.swap(false, Ordering::SeqCst);
         if sleeps && let Err(error) = self.waker.wake() {
             tracing::error!(%error, "could not wake an event loop; its work waits for its next timer");

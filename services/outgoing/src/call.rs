@@ -17,13 +17,14 @@ const OURS: HeaderValue = HeaderValue::from_static(concat!("millrace/", env!("CA
 pub struct Call<'a> {
     pub method: Method,
     pub url: &'a str,
-    /// The share of name lookups that the call takes: an opaque name, such as that of a tenant.
+    /// The share of calls and name lookups that the call takes: an opaque name, such as that of a tenant.
     pub share: &'a str,
     /// Without `host` and `content-length`.
     pub headers: HeaderMap,
     pub body: Bytes,
     /// Covers the queue, the connection and the whole response.
     pub timeout: Duration,
+    /// A longer response is an error.
     pub answer_bytes_max: usize,
 }
 

@@ -1,4 +1,5 @@
-//! Decides which addresses may be called, so that a tenant's URL cannot reach a private network.
+//! Decides which addresses may be called, so that a tenant's URL cannot reach a private network: public ones, and those of the
+//! operator's `allow`, which alone are called without TLS unless `plain_http` is set.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -7,13 +7,12 @@ use std::time::Duration;
 pub const URL_BYTES_MAX: usize = 2_048;
 /// Calls in progress; as a rule each holds a connection and a response of a few KiB.
 pub const CALLS_MAX: usize = 8_192;
-/// Calls in progress of one share: one slow host leaves a third of them, and exhausting all calls takes 86 tenants.
+/// Calls in progress of one share (a tenant): one slow host leaves a third of them, and exhausting all calls takes 86 tenants.
 pub const CALLS_PER_SHARE_MAX: usize = 96;
 /// Calls of a share in progress to one host and port: 1,280 a second if each takes 50 ms.
 pub const CALLS_PER_HOST_MAX: usize = 64;
-/// Calls in progress or queued to one host and port; further calls fail at once.
+/// Calls in progress or queued to one host and port, and (below) to all hosts; further calls fail at once.
 pub const WAITING_PER_HOST_MAX: usize = 1_024;
-/// Like [`WAITING_PER_HOST_MAX`], for all hosts.
 pub const WAITING_MAX: usize = 16_384;
 /// Unused connections: a file descriptor and some 20 KiB each. With more of them, a call closes its own at its end.
 pub const CONNECTIONS_IDLE_MAX: usize = 2_048;
@@ -26,6 +25,7 @@ pub const IDLE_MAX: Duration = Duration::from_secs(15);
 pub const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Longest attempt to connect to one address of a host.
 pub const ADDRESS_MAX: Duration = Duration::from_secs(3);
+/// Addresses of a host that a call tries, and (below) that a lookup keeps.
 pub const ADDRESSES_MAX: usize = 4;
 pub const RESOLVED_MAX: usize = 32;
 /// Concurrent name lookups: while name servers are silent, up to twelve sockets each.
@@ -47,4 +47,5 @@ pub const LOOKUP_STALE_AFTER: Duration = Duration::from_secs(1);
 pub const LOOKUPS_KEPT_MAX: usize = 4_096;
 /// Longest lookup of a name, the time in the queue included.
 pub const LOOKUP_MAX: Duration = Duration::from_secs(5);
+/// Status line and headers of a response.
 pub const HEAD_BYTES_MAX: usize = 32 * 1024;

@@ -19,12 +19,13 @@ pub struct Matched {
 }
 
 impl Matched {
+    /// `found`: the subscriptions of each matching filter.
     pub(crate) fn new(found: &[&Map<Subscription>], groups: Vec<Arc<ShareGroup>>, overlap: usize) -> Self {
         let mut receivers: Vec<Receiver> = Vec::with_capacity(found.iter().map(|map| map.len()).sum());
         match found {
             [only] => {
                 receivers.extend(only.iter().map(Receiver::from));
-                // Sorted already, except for several generations of one slot.
+                // Sorted by address already, which lacks the high bits of the generation.
                 receivers.sort_by_key(|receiver| receiver.target.order());
             }
             _ => {

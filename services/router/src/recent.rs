@@ -41,6 +41,7 @@ pub(crate) struct RecentChanges {
 }
 
 impl RecentChanges {
+    /// Generations must not descend.
     pub(crate) fn record(&mut self, generation: u64, changed: Changed) {
         if changed.is_overflown {
             self.filters.clear();

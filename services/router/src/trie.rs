@@ -295,6 +295,7 @@ impl<C> Drop for Node<C> {
         if self.children.is_empty() && self.wild.is_none() {
             return;
         }
+        // A map or node that a snapshot shares stays alive, and only its count decreases.
         let mut chains = Vec::new();
         self.give_up(&mut chains);
         while let Some(map) = chains.pop() {

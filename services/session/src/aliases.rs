@@ -15,14 +15,14 @@ pub(crate) struct Aliases {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutboundAlias {
-    /// The client knows the alias: the topic name is left out.
+    /// The client knows the alias, so the topic name is left out; with `Set` both are sent.
     Known(u16),
-    /// Name and alias are sent, which sets the alias.
     Set(u16),
     Plain,
 }
 
 impl Aliases {
+    /// `alias` must be from 1 to Topic Alias Maximum.
     pub(crate) fn set_inbound(&mut self, alias: u16, topic: &str) {
         let index = usize::from(alias) - 1;
         if self.inbound.len() <= index {
@@ -59,6 +59,7 @@ impl Aliases {
         }
     }
 
+    /// Only for the alias that was set last: its number is the next one again.
     pub(crate) fn unset(&mut self, topic: &Arc<str>) {
         self.outbound.remove(topic);
     }

@@ -371,6 +371,7 @@ fn connect_level(body: &[u8]) -> Option<u8> {
     }
 }
 
+/// True for a CONNECT of an unknown version that has no properties: it is refused as by 3.1.1.
 fn is_laid_out_as_v311(body: &[u8]) -> bool {
     let mut body = body.to_vec();
     body[CONNECT_LEVEL_AT] = 4;

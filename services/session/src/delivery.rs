@@ -22,7 +22,6 @@ pub struct Delivery<'m> {
     pub retain: bool,
     /// A retained message: live messages are queued until it is sent.
     pub replay: bool,
-    /// As [`OutboxEntry::maybe_sent`] has it.
     pub maybe_sent: bool,
     /// Number of the matching shared subscription in the caller's table; 0 for none.
     pub shared: u64,
@@ -118,6 +117,7 @@ impl Session {
     }
 
     fn may_send(&self, delivery: &Delivery<'_>, connection: &Connection, settings: &SessionSettings) -> bool {
+        // Its packet id must be in the store first, see [`Self::pump`].
         if delivery.qos == QoS::ExactlyOnce && self.is_stored {
             return false;
         }
@@ -129,7 +129,8 @@ impl Session {
         outbox.is_caught_up() && outbox.has_room(self.window_max(connection, settings))
     }
 
-    /// Whether Receive Maximum and the memory have room for a new message beside all that the session has for its client.
+    /// Whether Receive Maximum and the memory have room for a new message beside all that the session has for its client; a
+    /// shared subscription picks such a member.
     pub fn has_room(&self, connection: &Connection, settings: &SessionSettings) -> bool {
         let Some(outbox) = &self.outbox else { return true };
         // Messages that wait for memory are sent when the client acknowledges others.
@@ -163,7 +164,8 @@ impl Session {
         Delivered::Queued
     }
 
-    /// Sends queued messages as far as Receive Maximum, the socket and `budget` allow. `done` gets the result of each first transmission.
+    /// Sends queued messages as far as Receive Maximum, the socket and `budget` allow. `done` gets the result of each first
+    /// transmission. QoS 2 of a stored session only reserves a packet id, and a later call sends it once the id is stored.
     /// Returns the number of messages, at most [`PUMP_MAX`]: then more may follow at once.
     //= [MQTT-4.4.0-1] v5 v3.1.1
     //= [MQTT-4.6.0-6] v5
@@ -181,6 +183,7 @@ impl Session {
         while !out.is_enough() && count < PUMP_MAX {
             let Some(outbox) = self.outbox.as_mut().filter(|outbox| !outbox.is_caught_up()) else { break };
             count += 1;
+            // `again`: sent on an earlier connection.
             if let Some((id, state, again)) = outbox.next_resend(window_max) {
                 match state {
                     //= [MQTT-3.3.1-1] v5 v3.1.1
@@ -203,7 +206,7 @@ impl Session {
             }
             let reserves = |entry: &OutboxEntry| entry.qos == QoS::ExactlyOnce && self.is_stored;
             match outbox.next_in_queue() {
-                // No message overtakes one that waits until the store has its packet id.
+                // No message overtakes one whose packet id is reserved (`unsent`).
                 Some(entry) if !reserves(entry) && outbox.unsent() > 0 => return count - 1,
                 Some(entry) if entry.qos == QoS::AtMostOnce || outbox.has_room(window_max) => {}
                 _ => return count - 1,

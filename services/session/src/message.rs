@@ -40,6 +40,7 @@ pub struct Message {
     /// Set for sampled messages only.
     trace: Option<Box<Trace>>,
     received_us: u32,
+    /// Sessions that hold the message, so that its memory counts once.
     holders: Holders,
 }
 
@@ -213,7 +214,8 @@ impl Message {
         self.stored.get().is_some()
     }
 
-    /// Number of stored sessions that received the message live with QoS 1 and have acknowledged it.
+    /// Number of stored sessions that received the message live with QoS 1 and have acknowledged it: if all have, the store
+    /// need not write it.
     pub fn acknowledged(&self) -> u32 {
         self.acknowledged.load(Ordering::Acquire)
     }
@@ -238,7 +240,6 @@ impl Message {
         self.qos
     }
 
-    /// The RETAIN flag.
     pub fn retain(&self) -> bool {
         self.retain
     }

@@ -86,6 +86,7 @@ pub(crate) struct Outbox {
     /// From `next_id` on, so many ids are not in use.
     free_ids: usize,
     skipped_ids: bool,
+    /// Present once `next_id` ran into an id in use; `skipped_ids`: distances between ids no longer show the slots.
     used: Option<Box<UsedIds>>,
     /// Slots that left at the front; `used` numbers slots from there.
     removed: u64,
@@ -99,11 +100,12 @@ pub(crate) struct Outbox {
     release_again: usize,
     queue: VecDeque<QueuedEntry>,
     queue_bytes: u64,
+    /// Replay points, and queued messages that they have supplied.
     replays: usize,
     queued_qos_0: usize,
-    /// Positions in the queue at which the caller supplies retained messages, in order. Each is the position of the entry behind it.
+    /// Positions in the queue at which the caller supplies retained messages, in order, where `taken` is the position of the first
+    /// entry. Each is the position of the entry behind it.
     replay_points: VecDeque<u64>,
-    /// Position of the first entry in the queue.
     taken: u64,
     reserved: Vec<PacketId>,
     /// Subscription and position of shared messages that the client has acknowledged.

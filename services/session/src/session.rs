@@ -267,7 +267,6 @@ impl Session {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_begun(wanted))
     }
 
-    /// Ends the session.
     pub fn into_remains(self) -> Remains {
         Remains::new(self.subscriptions, self.outbox)
     }

@@ -78,7 +78,7 @@ pub fn parse(buf: &[u8]) -> Result<Option<ProxyHeader<'_>>, ProxyError> {
     }
     let Some(body) = after.get(..len) else { return Ok(None) };
     let (source, tlvs) = match local {
-        // The contents of a LOCAL header are ignored.
+        // Its contents are ignored.
         true => (None, &[][..]),
         false => addresses(family, body)?,
     };
@@ -123,8 +123,8 @@ fn address(ip: impl Into<IpAddr>, port: [u8; 2]) -> SocketAddr {
     SocketAddr::new(ip.into(), u16::from_be_bytes(port))
 }
 
-/// Further fields of type, length and value, all complete. An unknown value (`-`), an empty value
-/// and invalid UTF-8 become `None`.
+/// Further fields of type, length and value, all complete; an unknown value (`-`), an empty value and invalid UTF-8 become
+/// `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tlvs<'a>(&'a [u8]);
 
@@ -152,6 +152,7 @@ impl<'a> Tlvs<'a> {
         })
     }
 
+    /// The server name of the client's TLS handshake (SNI).
     pub fn authority(&self) -> Option<&'a str> {
         self.text(AUTHORITY)
     }

@@ -7,8 +7,9 @@
 //! fair queue: tenants take turns, then their brokers, addresses and users ──> threads ──> results
 //! ```
 //!
-//! While others wait, an address that guesses passwords gets at most every second check. Results
-//! are remembered under keyed hashes: right passwords for minutes, wrong passwords for seconds.
+//! While others wait, an address that guesses passwords gets at most every second check. Results are remembered under keyed
+//! hashes of user, password and PHC string, so a changed password counts at once. Right passwords are remembered for minutes,
+//! wrong passwords for seconds.
 
 mod cache;
 mod counters;
@@ -51,7 +52,6 @@ pub struct CheckedPassword<C> {
 
 pub type ResultSender<C> = Box<dyn Fn(CheckedPassword<C>) + Send + Sync>;
 
-/// Seconds of a monotonic clock.
 pub type SecondsClock = Box<dyn Fn() -> u32 + Send + Sync>;
 
 /// Dropping it ends its threads.
@@ -69,7 +69,7 @@ struct CheckerState<C> {
 }
 
 impl<C: Send + 'static> Checker<C> {
-    /// `key` keys the hashes of the cache and must be random.
+    /// `key` keys the hashes of the cache and must be random; `clock` must not go back.
     pub fn start(
         threads: usize,
         key: &[u8; 32],
@@ -107,6 +107,7 @@ impl<C: Send + 'static> Checker<C> {
                 shared.counters.refused();
                 Some(request.answer(CheckOutcome::Busy))
             }
+            // An older request of the same address.
             Pushed::Instead(other) => {
                 shared.counters.refused();
                 (shared.answers)(other.answer(CheckOutcome::Busy));

@@ -34,7 +34,7 @@ pub(super) struct KeySetFetcher {
 pub(super) struct KeySetLookup<'a> {
     shared: &'a Arc<AccessContext>,
     tenant: Arc<str>,
-    /// [`KeySetCache::fetches`] at its first lookup.
+    /// [`KeySetCache::fetches`] (of all key sets) at its first lookup.
     fetches: Cell<Option<u64>>,
 }
 
@@ -131,7 +131,7 @@ async fn get(shared: &AccessContext, id: &KeySetId) -> Fetched {
     };
     let failed = |result: &str, what: &dyn std::fmt::Display| {
         shared.key_sets.fetches.add(result);
-        // The tenant's problem, not this server's, so it is a warning, once in 30 s at most. The query may hold a secret.
+        // The cache fetches a key set every 30 s at most, so this warning needs no limit. The query may hold a secret.
         let url = id.url.split('?').next();
         tracing::warn!(url, reason = result, error = %what, "the key set of an issuer cannot be fetched: clients whose tokens need its keys are refused and may try again, so its tenant must check the URL");
         None

@@ -10,8 +10,8 @@ use super::service::PendingConnect;
 use super::{AuthenticationRequest, Review, ScramAttempt};
 use crate::broker::Broker;
 
-/// Queued CONNECTs, and queued reviews of up to 500 clients each; one tenant has half of them at most. A CONNECT beyond it
-/// is refused as "server busy".
+/// Queued CONNECTs, and queued reviews of up to 500 clients each; the queue gives one tenant half of them at most. A CONNECT
+/// beyond it is refused as "server busy".
 const JOBS: QueueLimits = QueueLimits { all_max: 20_000, broker_max: 20_000 };
 /// Jobs that a thread takes at once. Their credentials are read together, so on a network store a thread authenticates that many
 /// clients in a millisecond or two.
@@ -21,7 +21,6 @@ pub(super) enum AccessJob {
     Connect(Box<AuthenticationRequest>),
     Attempt(Box<ScramAttempt>),
     Answered(Box<(PendingConnect, WebhookAnswer)>),
-    /// Clients of one broker.
     Review(Vec<Review>),
 }
 

@@ -14,14 +14,15 @@ pub(super) const KEY_SET_UNUSED_S_MAX: u64 = (KEY_SET_AGE_S_MAX + KEY_SET_STALE_
 pub(super) const KEY_SETS_LOOK_S: u64 = 600;
 /// Clients that wait for key sets, with a token of 16 KiB at most each; more get "server unavailable".
 pub(super) const WAITING_FOR_KEYS_MAX: usize = 10_000;
-/// A tenant has at most a quarter of the clients that could still wait: 2,000, as long as no other tenant has any.
+/// A tenant's waiting clients may be this part (1/n) of the free places, so 2,000 of its clients fit while no others wait.
 pub(super) const WAITING_FOR_KEYS_PART: usize = 4;
 pub(super) const KEY_SET_TIMEOUT: Duration = Duration::from_millis(KEY_SET_TIMEOUT_MS as u64);
 
-/// Webhook requests of one tenant in progress. A service that responds in 50 ms handles them in less than a second.
+/// Webhook requests (questions to a tenant's service) of one tenant in progress. A service that responds in 50 ms handles them
+/// in less than a second.
 pub(super) const QUESTIONS_PER_TENANT_MAX: usize = 1_000;
 pub(super) const QUESTIONS_MAX: usize = 10_000;
-/// A tenant has at most an eighth of the requests that could still be made.
+/// The same part (1/n) for requests.
 pub(super) const QUESTIONS_PART: usize = 8;
 /// Clients that wait for the same response: one client that reconnects again and again.
 pub(super) const WAITING_PER_QUESTION_MAX: usize = 100;

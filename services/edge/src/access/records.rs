@@ -1,4 +1,4 @@
-//! Reads a broker's access records from the store.
+//! Reads a broker's access records from the store. Brokers by the server's settings have none; all others are managed.
 
 use millrace_access::bans::Bans;
 use millrace_access::entry::{AccessRecords, BrokerAccess};
@@ -51,6 +51,7 @@ pub(crate) fn load(store: &Store, broker: &Broker) -> Result<BrokerRecords, Laye
             issuers: all(&accounts::jwt_issuers(id), &tx).await?,
             authorities: all(&accounts::client_cas(id), &tx).await?,
         };
+        // Unknown users get fake SCRAM verifiers of this key, which is `random` if the region has none yet.
         let decoy = keys::decoy(&tx, random).await?;
         let keys = keys::get(&tx, Read::Snapshot).await?;
         Ok((Some((records, keys, decoy)), limits, has_tenant, bans, changes))

@@ -111,12 +111,12 @@ impl AuthenticationService {
         Ok(service)
     }
 
-    /// Queues a CONNECT; a [`Mail::AccessDecided`] brings the result. False when the queue is full.
+    /// Queues a CONNECT, whose result a [`Mail::AccessDecided`] brings; false when the queue is full.
     pub(crate) fn authenticate(&self, request: AuthenticationRequest) -> bool {
         self.shared.push(AccessJob::Connect(Box::new(request))).is_ok()
     }
 
-    /// Queues a SCRAM message of a client; a [`Mail::Attempted`] brings the result. False when the queue is full.
+    /// Queues a SCRAM message of a client, whose result a [`Mail::Attempted`] brings; false when the queue is full.
     pub(crate) fn attempt(&self, attempt: ScramAttempt) -> bool {
         self.shared.push(AccessJob::Attempt(Box::new(attempt))).is_ok()
     }
@@ -129,7 +129,7 @@ impl AuthenticationService {
         self.passwords.counts()
     }
 
-    /// Queues clients of a broker whose rules may have changed; each gets a [`Mail::Reviewed`]. False when the queue is full.
+    /// Queues clients of a broker whose rules may have changed, so that each gets a [`Mail::Reviewed`]; false when the queue is full.
     pub(crate) fn review(&self, reviews: Vec<Review>) -> bool {
         self.shared.push(AccessJob::Review(reviews)).is_ok()
     }
@@ -155,14 +155,14 @@ impl AccessContext {
         self.mailboxes[core].deliver(&mut vec![Mail::AccessDecided(Box::new(decision))], 0);
     }
 
-    /// Queues a client that has got what it waited for. If the queue is full, the client is refused as "server busy".
+    /// Queues a client that has got what it waited for, or refuses it as "server busy" if the queue is full.
     pub(super) fn queue_again(&self, job: AccessJob) {
         if let Err(job) = self.push(job) {
             self.refuse(job);
         }
     }
 
-    /// Returns the job if the queue has no room. An older job of the same address may have to make room for it.
+    /// Returns the job if the queue has no room; an older job of the same address may have to make room for it.
     fn push(&self, job: AccessJob) -> Result<(), AccessJob> {
         match self.jobs.push(job) {
             Pushed::Waits => Ok(()),

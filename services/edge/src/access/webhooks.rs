@@ -53,6 +53,7 @@ struct PendingCall {
 
 #[derive(Default)]
 struct Service {
+    /// Calls without an answer yet: the entry ends with the last one, unless a warning is recent.
     under_way: usize,
     warned_s: Option<u64>,
 }

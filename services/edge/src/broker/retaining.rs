@@ -21,6 +21,7 @@ const NODE_BYTES: usize = 100;
 pub(super) struct RetainedGate {
     /// Topics of the messages that expire, the earliest first.
     expiring: BTreeSet<(Seconds, Arc<str>)>,
+    /// Room for messages that wait for their commit, where several pods share the store.
     pub(super) reserved: ReservedTopics,
     removals: Removals,
 }

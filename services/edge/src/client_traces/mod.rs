@@ -205,7 +205,7 @@ impl Traces {
         self.any.store(!by_broker.is_empty(), Ordering::Relaxed);
     }
 
-    /// Registers a trace of this pod, which ends unless [`Tap::renew`] is called. `None`: the pod has too many.
+    /// Registers a trace of this pod, which ends unless [`Tap::renew`] is called; `None`: the pod has too many.
     pub(crate) fn begin(
         &self,
         broker: u64,

@@ -1,5 +1,5 @@
-//! Finds the packets in the bytes that a connection sends, to show them. It keeps the beginning of each packet and skips
-//! the rest, so a large payload is not copied.
+//! Finds the packets in the bytes that a connection sends, to show them: keeps the beginning of each packet and skips the rest,
+//! so a large payload is not copied.
 
 const HEAD_BYTES: usize = 2 * 1024;
 

@@ -15,7 +15,8 @@ pub(crate) trait Scheduler {
     fn micros(&self) -> u64;
     /// Lets others act for this time, or until `is_over`.
     fn pass(&self, wait: Duration, is_over: &dyn Fn() -> bool);
-    /// Whether the acting part polls again when an answer is late. Returns what was set before.
+    /// Sets whether the acting part polls again when an answer is late, because only then answers may be late. Returns what was
+    /// set before.
     fn set_patient(&self, is_patient: bool) -> bool;
 }
 

@@ -58,6 +58,7 @@ impl Core {
         self.listeners = listeners;
     }
 
+    /// Before a drain closes the listeners: takes all connections that the kernel has accepted.
     pub(super) fn accept_all(&mut self) {
         self.listeners.all_readable();
         while self.listeners.has_more() {

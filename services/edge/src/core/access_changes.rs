@@ -95,6 +95,7 @@ impl Core {
         let Some(service) = &self.process.authentication else { return };
         while !reviews.is_empty() {
             let some = reviews.split_off(reviews.len().saturating_sub(REVIEWS_PER_JOB));
+            // The queue is full: the next look at the records finds the change anew.
             if !service.review(some) {
                 return broker.forget_changes();
             }

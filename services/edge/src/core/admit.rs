@@ -29,7 +29,8 @@ const UNKNOWN_BROKER: u64 = u64::MAX;
 
 pub(super) struct Connects {
     pub(super) admission: Admission<ConnectionId>,
-    /// The admission decision for the CONNECT that is processed again now.
+    /// The admission decision for the CONNECT that is processed again now: no refusal admits it, and `refuse_unadmitted` takes
+    /// one.
     pub(super) verdict: Option<(ConnectionId, Option<AdmissionRefusal>)>,
     /// The broker of the CONNECT that is processed now.
     pub(super) broker: Option<Arc<Broker>>,
@@ -65,7 +66,7 @@ impl Connects {
 }
 
 impl Core {
-    /// Whether a CONNECT of `bytes` bytes is processed now. If not, it is processed again later.
+    /// Whether a CONNECT of `bytes` bytes is processed now, not again later.
     pub(super) fn is_admitted(
         &mut self,
         slot: u32,
@@ -222,7 +223,7 @@ impl Core {
         (self.process.owners.hash_one((id.core, id.slot, id.generation)) >> 32) as u32
     }
 
-    /// Charges the memory of a CONNECT, because a stranger may take long to authenticate. False: the client was refused.
+    /// Charges the memory of a CONNECT, because a stranger may take long to authenticate; false: the client was refused.
     pub(super) fn charge_connect(
         &mut self,
         slot: u32,

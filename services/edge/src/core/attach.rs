@@ -323,7 +323,7 @@ impl Core {
         self.forget_session(session);
     }
 
-    /// Queued messages of its shared subscriptions go to other members.
+    /// Removes a session from this loop, not from the store; queued messages of its shared subscriptions go to other members.
     pub(super) fn forget_session(&mut self, session: u32) {
         let target = self.target_of(session);
         let replays = self.unfinished.replays.take(session);

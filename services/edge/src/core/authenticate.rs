@@ -42,7 +42,7 @@ const BUSY: &str = "too many clients are connecting: try again later";
 const ABSENT_MS: Millis = 1_000;
 
 pub(super) enum ConnectAt {
-    /// On this core. `None`: the CONNECT is refused, because its broker was not found.
+    /// On this core; `None`: the CONNECT is refused, because its broker was not found.
     Here(Option<Arc<Broker>>),
     Elsewhere(u16, Option<Box<Arrival>>),
     /// Nowhere yet: its broker is being read, or it waits for admission.
@@ -131,7 +131,7 @@ impl Core {
         self.connects.absent.insert(name, (absent, self.now_ms + ABSENT_MS));
     }
 
-    /// Makes a client wait for its broker to be read. Returns false when this process has no store.
+    /// Makes a client wait for its broker to be read; returns false when this process has no store.
     fn ask_for_broker(&mut self, slot: u32, name: &Arc<str>) -> bool {
         let Some(store) = &self.process.store else { return false };
         let id = self.id_of(slot);
@@ -159,6 +159,7 @@ impl Core {
         // there.
         let Some(broker) = self.connects.broker.take() else {
             self.counters().refused_broker.add(1);
+            // The admission of unknown brokers refused it.
             if self.is_refused(slot) {
                 self.connects.verdict = None;
                 return self.refuse(slot, ReasonCode::CONNECTION_RATE_EXCEEDED, BUSY);
@@ -358,7 +359,7 @@ impl Core {
         })
     }
 
-    /// Assigns a unique client identifier that this core owns. `None`: the system has no random numbers, or another
+    /// Assigns a unique client identifier that this core owns; `None`: the system has no random numbers, or another
     /// core owns all ids of this broker.
     //= [MQTT-3.1.3-6] v5
     //= [MQTT-3.1.3-6] v3.1.1

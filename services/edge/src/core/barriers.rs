@@ -45,7 +45,8 @@ impl Barriers {
 }
 
 impl Core {
-    /// Holds live copies from here on for a session that catches up, and sets a barrier after what was routed before.
+    /// Holds live copies from here on for a session that catches up, and sets a barrier after what was routed before; one that
+    /// only follows its streams reads on.
     pub(super) fn hold_until_barrier(&mut self, session: u32) {
         let target = self.target_of(session);
         let persistent = self.sessions[session as usize].persistent.as_deref_mut();

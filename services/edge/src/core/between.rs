@@ -14,7 +14,7 @@ use super::resume::position_of;
 
 const IDS: usize = u16::MAX as usize;
 
-/// The outbox entry of a message for those of the session's subscriptions that match it. `None` when no subscription
+/// The outbox entry of a message for those of the session's subscriptions that match it; `None` when no subscription
 /// takes the message, and with QoS 0, which is never read. `own`: the session's client published it.
 pub(super) fn entry<'s>(
     message: &Arc<Message>,

@@ -40,7 +40,7 @@ impl ByBroker {
         self.0.values().flatten().copied()
     }
 
-    /// The next client of a visit. `None` ends the visit.
+    /// The next client of a visit; `None` ends the visit.
     pub(super) fn next(&self, broker: u64, visit: &mut ClientsVisit) -> Option<u32> {
         let slots = self.0.get(&broker)?;
         loop {

@@ -27,7 +27,8 @@ impl Core {
         }
     }
 
-    /// Closes the connection at the latest after [`LINGER_S`].
+    /// Closes the connection at the latest after [`LINGER_S`]: `Leaving` waits for the store, `Draining` for the output,
+    /// `Lingering` for the peer.
     pub(super) fn close_later(&mut self, slot: u32, state: ConnectionState) {
         let now = self.tick();
         let connection = &mut self.connections[slot as usize];

@@ -49,6 +49,7 @@ impl Core {
         mut subscribe: Box<SubscribeWrite>,
         subscribed: Vec<Option<Subscribed>>,
     ) {
+        // The session reads, or joins its groups, again after the confirmation.
         if subscribe.is_stored() {
             return self.subscribed(*subscribe, &subscribed);
         }
@@ -90,6 +91,7 @@ impl Core {
         }
     }
 
+    /// Returns the mail if all pods have confirmed the announcement; else this loop gets it when they have.
     fn when_confirmed(&self, broker: &Broker, announced: u64, mail: Mail) -> Option<Mail> {
         match &self.process.region {
             Some(region) if announced > 0 => region.when_confirmed(broker, announced, self.index, mail),

@@ -46,7 +46,8 @@ impl Core {
         }
     }
 
-    /// Handles the notice of another loop, which knows fewer of the publisher's topics.
+    /// Handles the notice of another loop, which knows fewer of the publisher's topics: pauses it only if most of its receivers
+    /// lag.
     pub(super) fn pause_if_most_lag(&mut self, publisher: ConnectionId, progress: RouteProgress) {
         if self.pauses.watched.are_most_behind(publisher, progress, self.now_ms) {
             self.pause(publisher, Paused::ForReceiver);
@@ -80,7 +81,7 @@ impl Core {
         }
     }
 
-    /// Whether a broker's messages in the writer's queue take more than the broker's share. The caller then pauses the publisher.
+    /// Whether a broker's messages in the writer's queue take more than its share, so that the caller must pause the publisher.
     pub(super) fn is_store_full_for(&self, broker: &Broker) -> bool {
         self.is_store_over(broker, self.process.limits.store_bytes_max as usize)
     }
@@ -201,8 +202,8 @@ impl Core {
         }
     }
 
-    /// The receiver that a publisher waits for has caught up, or its CONNECT may be carried out. A publisher that waits for
-    /// something else by now continues waiting.
+    /// The receiver that a publisher waits for has caught up, or its CONNECT may be carried out; one that waits for something
+    /// else by now continues waiting.
     pub(super) fn relieved(&mut self, id: ConnectionId) {
         let waits =
             |connection: &&mut Connected| matches!(connection.paused, Paused::ForReceiver | Paused::ForMail);

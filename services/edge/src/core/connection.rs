@@ -78,7 +78,9 @@ pub(crate) struct Connected {
     /// It is in the core's list of connections to read.
     pub(crate) listed: bool,
     pub(crate) paused: Paused,
+    /// The peer sends no more.
     pub(crate) read_closed: bool,
+    /// Its tenant has limits for each message.
     pub(crate) is_limited: bool,
     /// `None` before the first message, unless the client is traced.
     pub(crate) activity: Option<Box<Activity>>,
@@ -126,8 +128,9 @@ pub(crate) enum Paused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
     Open,
-    /// The client has sent DISCONNECT. The connection closes once the store has removed the will.
+    /// The client has sent DISCONNECT, and the connection closes once the store has removed the will.
     Leaving,
+    /// The rest of the output is written before the close.
     Draining,
     /// Our side is closed. Input is thrown away until the peer closes too, because a reset could destroy the last
     /// packet on its way to the peer.

@@ -55,6 +55,7 @@ impl Core {
         from: Option<ConnectionId>,
     ) {
         let publisher = Publisher::of(routes, from, message.publisher());
+        // Messages of one client to the broker stay in order.
         let waits = self.unfinished.fanouts.delays(routes.broker.id, publisher);
         let next = if waits { 0 } else { self.deliver_from(routes, message, publisher, 0) };
         if next < routes.receivers(self.index).len() {
@@ -121,6 +122,8 @@ impl Core {
         }
     }
 
+    /// `shared`: the id of a shared subscription, whose messages are neither retained nor in the session's own streams; 0: none.
+    /// A copy that the session got as a retained message is not a loss.
     pub(super) fn deliver_one(
         &mut self,
         broker: &Broker,
@@ -140,7 +143,6 @@ impl Core {
             match take {
                 Take::Deliver => {}
                 Take::Hold => return new.hold(message, receiver),
-                // The session has got it as a retained message.
                 Take::Drop if new.reading == 0 => return,
                 Take::Drop => {
                     let full = Delivered::Dropped(DropReason::QueueFull);
@@ -169,7 +171,8 @@ impl Core {
             let (waiting, bytes) = (local.session.waiting(), local.session.waiting_bytes());
             let is_behind = waiting >= limits::WAITING_MESSAGES_MAX || bytes >= limits::WAITING_BYTES_MAX;
             if is_behind && delivery.qos > QoS::AtMostOnce && persistent.is_live() {
-                // From here on the session reads the store at its own rate, so that its queue does not grow.
+                // From here on the session reads the store at its own rate, so that its queue does not grow. It begins behind the
+                // messages that all live sessions have got.
                 let base = persistent.base(self.following.handed_over);
                 persistent.begin_reading(base);
             }
@@ -191,6 +194,7 @@ impl Core {
         self.deliver_to(receiver.target.slot, delivery, from);
     }
 
+    /// QoS 2 of a stored session is queued, and pumping reserves its packet id in the store.
     pub(super) fn deliver_to(&mut self, session: u32, delivery: Delivery<'_>, from: Publisher) {
         let target = self.target_of(session);
         let local = &mut self.sessions[session as usize];

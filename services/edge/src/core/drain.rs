@@ -10,7 +10,6 @@ use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 
 impl Core {
-    /// Disconnects as many clients as the rate allows now.
     pub(super) fn drain(&mut self) {
         let Some(drain) = self.process.drain.get().cloned() else { return };
         if self.leaving.is_none() {
@@ -37,7 +36,8 @@ impl Core {
         self.leaving = Some(leaving);
     }
 
-    /// Stops accepting, and orders the clients so that those of a broker are far apart.
+    /// Stops accepting, lets CONNECTs that wait for admission come to [`Core::refuse_draining`], and orders the clients so that
+    /// those of a broker are far apart.
     fn begin_drain(&mut self) {
         // Connections that the kernel has accepted get the server reference, too.
         self.accept_all();

@@ -123,6 +123,7 @@ impl Core {
             None => &[],
         };
         let local = &self.sessions[self.connections[slot as usize].session as usize];
+        // The client proves to be the user of `identity` again, whatever else its CONNECT said.
         let authentication = AuthenticationRequest {
             cancellation: Cancellation::default(),
             connection: self.id_of(slot),
@@ -178,6 +179,7 @@ impl Core {
                 request.authentication_data = Some(data);
                 self.admit(id.slot, *request);
             }
+            // Only attempts with an identity are renewed.
             Ok(ExchangeStep::Renewed(..)) => {}
             Err(refused) => self.refuse_entry(id.slot, &request, &refused),
         }

@@ -1,4 +1,5 @@
-//! Authentication of clients of managed brokers: the request, the answer, and reviews when the rules change.
+//! Authenticates the clients of brokers with access settings in the store (managed brokers) by the authentication service, those
+//! of other brokers by the configured files. Reviews apply changed settings to connected clients.
 
 use std::net::SocketAddr;
 
@@ -23,6 +24,7 @@ const LONG_USER: &str = "the user name is too long: it may have 256 bytes";
 const _: () = assert!(USER_BYTES_MAX == 256);
 
 impl Core {
+    /// Parks a CONNECT until [`Core::access_decided`]; a full queue of the service refuses it.
     pub(super) fn ask_service(&mut self, slot: u32, mut request: ConnectRequest, connect: &Connect<'_>) {
         let password = connect.password.map(Into::into);
         let cancellation = request.begin_check();
@@ -30,13 +32,13 @@ impl Core {
             AuthenticationRequest { password, cancellation, ..self.authentication_request(slot, &request) };
         if self.process.authentication.as_ref().is_some_and(|service| service.authenticate(authentication)) {
             self.connections[slot as usize].pending = Some(Box::new(request));
+            // The client may have closed its socket already: nothing else would report that.
             self.end_if_gone(slot);
         } else {
             self.refuse_entry(slot, &request, &Denied::Busy);
         }
     }
 
-    /// The authentication request of a client, without its password.
     pub(super) fn authentication_request(
         &self,
         slot: u32,
@@ -80,6 +82,7 @@ impl Core {
             Err(refused) => self.refuse_entry(id.slot, &request, &refused),
         }
         if self.connection_of(id).is_some_and(|connection| connection.is_reading()) {
+            // Input behind the CONNECT was held until the decision.
             self.digest_held(id.slot);
         }
     }
@@ -150,7 +153,7 @@ impl Core {
         self.decided(slot, request, outcome);
     }
 
-    /// A broker without managed access keeps the user name as long as the connection, so it may be as long as elsewhere.
+    /// The user name stays in memory as long as the connection, so the limit of managed brokers applies to others, too.
     fn refuse_long_user(&mut self, slot: u32, request: &ConnectRequest) -> bool {
         let is_long = request.user.as_ref().is_some_and(|user| user.len() > USER_BYTES_MAX);
         if is_long {
@@ -161,7 +164,7 @@ impl Core {
         is_long
     }
 
-    /// Applies a review: the client's permissions now, or that it must go.
+    /// Applies new permissions to a connected client and removes the subscriptions they forbid, or closes its connection.
     pub(super) fn reviewed(&mut self, reviewed: Reviewed) {
         let id = reviewed.connection;
         let Some(ClientUser::Granted(Some(granted))) =
@@ -171,6 +174,7 @@ impl Core {
         };
         match reviewed.outcome {
             Ok(grant) => {
+                // The timer of an earlier end reads the new one.
                 let had_end = granted.grant.until_ms.is_some();
                 granted.grant = grant;
                 if !had_end && let Some(at) = self.entry_ends(id.slot) {
@@ -189,6 +193,7 @@ impl Core {
         }
     }
 
+    /// When the client's credentials expire, which ends the connection (0xA0); `None`: never.
     pub(super) fn entry_ends(&self, slot: u32) -> Option<Seconds> {
         let until_ms = self.connections[slot as usize].who.granted()?.grant.until_ms?;
         // Rounds up to the next second, and this process counts seconds from 1.
@@ -221,6 +226,7 @@ impl Core {
     }
 }
 
+/// Units of about 0.1 µs.
 pub(super) fn rules_work(who: &ClientUser, topic: &str) -> u64 {
     let rules = who.granted().map_or(0, |granted| granted.grant.permissions.rules());
     // Most clients have no rules, and each PUBLISH comes here.

@@ -77,7 +77,6 @@ impl Fanout {
 /// The broker, and [`Publisher::client`].
 type FanoutKey = (u64, u64);
 
-/// The unfinished fan-outs of a client.
 #[derive(Default)]
 struct ClientFanouts {
     waiting: VecDeque<Fanout>,
@@ -175,7 +174,7 @@ impl Fanouts {
         self.ready.push(key.0, key);
     }
 
-    /// Drops all but the last fan-out of a key. Returns whether there were others.
+    /// Drops all but the last fan-out of a key, and returns whether there were others.
     fn keep_last(&mut self, key: FanoutKey) -> bool {
         let Some(own) = self.of.get_mut(&key) else { return false };
         let dropped = own.waiting.drain(..own.waiting.len().saturating_sub(1));

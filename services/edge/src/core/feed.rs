@@ -15,8 +15,8 @@ pub(super) enum Feed {
 pub(super) struct ReadState {
     /// The session has got everything up to here.
     pub(super) through: Position,
+    /// A page is requested; `at_end`: the last page reached the end of the streams.
     pub(super) asked: bool,
-    /// The last page reached the end of the streams.
     pub(super) at_end: bool,
     pub(super) way: Way,
     /// A stream may have grown since the page was requested.

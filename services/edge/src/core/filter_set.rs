@@ -8,7 +8,7 @@ use millrace_session::Message;
 use super::work;
 use crate::store::WHOLE_BYTES_MAX;
 
-/// Levels of all filters together. With more of them no question is answered.
+/// Levels of all filters together, beyond which no question is answered.
 const LEVELS_MAX: usize = 10_000;
 /// Nodes of the trie that all answers together may visit.
 const NODES_MAX: usize = 20_000;

@@ -1,5 +1,5 @@
 //! A loop's part in deciding which loop owns a client id; [`crate::home`] has the rules. The loop hands a CONNECT to the
-//! owner, holds claims that no session in memory holds, and measures its load, so that a broker that fills it spreads.
+//! owner, holds claims that no session in memory holds, and measures its load, so that a broker that fills it spreads over all.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Occupation {
         self.busy_us += took_us;
     }
 
-    /// Begins work for a broker: `spent` are the units of the turn so far. [`Occupation::end`] must follow.
+    /// Begins work for a broker, which [`Occupation::end`] must end: `spent` are the units of the turn so far.
     fn begin(&self, broker: impl FnOnce() -> u64, spent: u64) -> Option<BegunWork> {
         self.work.as_ref().map(|_| BegunWork { broker: broker(), spent })
     }
@@ -115,7 +115,6 @@ impl Core {
         }
     }
 
-    /// The claim of the CONNECT that is carried out now.
     pub(super) fn take_arrival(&mut self, slot: u32) -> Option<HomeClaim> {
         let id = self.id_of(slot);
         self.homes.claims.arrivals.remove(&id)?.owner.into_claim()

@@ -27,6 +27,7 @@ impl LocalSession {
 }
 
 impl Core {
+    /// `unordered_ids`: the order of the ids is not that of sending, so whoever loads the rows sorts them by position.
     fn write_ids(&mut self, session: u32, write: IdWrite) {
         let (target, local) = (self.target_of(session), &self.sessions[session as usize]);
         let (session, unordered_ids) = (local.key(), local.session.has_unordered_ids());
@@ -94,6 +95,7 @@ impl Core {
         }
     }
 
+    /// Only persistent sessions cause this; others complete at once.
     pub(super) fn pubrel_received(&mut self, slot: u32, id: PacketId) {
         let session = self.connections[slot as usize].session;
         self.write_ids(session, IdWrite::Forget(id));

@@ -26,6 +26,7 @@ const PROGRESS_BYTES: usize = 1000;
 /// Interval in which an incomplete packet must grow by [`crate::incomplete_packets::IncompletePackets::growth_min`].
 const REST_S: Seconds = 60;
 
+/// The input behind the last complete packet; `mqtt` begins at 0 if there was none.
 pub(super) struct Rest {
     pub(super) mqtt: Range<usize>,
     /// Bytes behind them that are not MQTT yet (frame headers, handshake, PROXY header).
@@ -90,8 +91,7 @@ impl Core {
                 None
             }
             Ok(count) => {
-                // A short read has emptied the socket (epoll(7)). But after the peer has closed, one more read
-                // returns 0.
+                // A short read has emptied the socket (epoll(7)), but after the peer has closed, one more read returns 0.
                 connection.readable =
                     count == room || connection.read_closed || connection.stream.has_unread();
                 self.counters().bytes_in.add(count);
@@ -250,7 +250,7 @@ impl Core {
         self.connections[slot as usize].partial = Some(partial);
     }
 
-    /// Charges an incomplete TLS record like an incomplete packet. Returns false when it takes more memory than it may, and the
+    /// Charges an incomplete TLS record like an incomplete packet; returns false when it takes more memory than it may, and the
     /// connection was closed.
     fn charge_record(&mut self, slot: u32) -> bool {
         let connection = &self.connections[slot as usize];

@@ -32,10 +32,10 @@ impl Core {
         self.store_jobs.queue.push(Job { write, ack: None });
     }
 
-    /// Submits the jobs of this turn. Publish jobs are submitted at once: they depend on no other job, and after the end of a turn every core can
-    /// rely on its messages being submitted. A detach names the session's messages by position, and some may come
-    /// from cores that are still in a turn and have not submitted them. So the detach, and every later job but
-    /// messages, waits for the ends of those turns.
+    /// Submits the jobs of this turn. Publish jobs are submitted at once: they depend on no other job, and after the end of a turn
+    /// every core can rely on its messages being submitted. A detach names the session's messages by position, and some may have
+    /// none yet (`is_decided`), because they come from cores that are still in a turn and have not submitted them. So the detach,
+    /// and every later job but messages, waits for the ends of those turns.
     pub(super) fn submit_jobs(&mut self) {
         self.pass_fences();
         self.queue_shared_outcomes();

@@ -38,6 +38,7 @@ impl Core {
         }
     }
 
+    /// Stores the acknowledgements of all sessions in `unsaved`, slice by slice: `saving` has the rest.
     pub(super) fn save_all(&mut self) {
         if self.following.saving.is_empty() {
             self.following.saving = std::mem::take(&mut self.following.unsaved);
@@ -60,6 +61,7 @@ impl Core {
         }
     }
 
+    /// Queues a checkpoint: the client has acknowledged everything up to `cursor`, and `acknowledged` beyond it.
     fn save(&mut self, session: u32) {
         let (target, replayed) = (self.target_of(session), self.take_replayed(session));
         let local = &mut self.sessions[session as usize];
@@ -113,7 +115,7 @@ impl Core {
                 );
             }
         }
-        // A session that the store does not have is in memory only.
+        // Closing the connection has removed a persistent session from this loop, so the session is in memory only.
         let in_memory = found.filter(|session| self.sessions.contains(*session as usize));
         if let Some(session) = in_memory {
             self.end_session(session);
@@ -122,7 +124,6 @@ impl Core {
         if self.process.store.is_some() {
             self.queue_job(Write::Purge(purge));
         } else {
-            // The caller may have stopped waiting.
             let _ = purge.done.try_send(Ok(found.is_some()));
         }
     }
@@ -137,7 +138,8 @@ impl Core {
         {
             self.save(session);
         }
-        // After the checkpoint, which removes the rows of packet ids that the session does not use any more.
+        // After the checkpoint, which removes the rows of packet ids that the session does not use any more. `begun` are messages
+        // of shared subscriptions whose packet ids are on their way to the store.
         let begun = self.give_back_begun(session);
         let now_ms = self.process.clock.unix_now_ms();
         let (retained, replayed) = self.leave_retained(session);

@@ -51,7 +51,7 @@ impl Core {
         self.mail.put_off.pop()
     }
 
-    /// The mail that was left over, or else what is in the mailbox.
+    /// The mail that was left over, or else what is in the mailbox, behind what the last turn put off.
     fn next_mail(&mut self) -> VecDeque<Mail> {
         let mut mail = std::mem::take(&mut self.mail.incoming);
         if mail.is_empty() {
@@ -124,6 +124,8 @@ impl Core {
         self.mail.incoming = queue;
     }
 
+    /// All messages up to `through` have arrived at this core, and its live sessions got those before the oldest unfinished
+    /// fan-out.
     fn note_mail_is_done(&mut self) {
         let Some(through) = self.mail.through else { return };
         self.following.met = through;

@@ -43,7 +43,6 @@ struct Replayed {
 }
 
 impl NewSubscriptions {
-    /// Decides about a live copy of a message.
     pub(super) fn take(&self, message: &Message, now: Seconds) -> Take {
         if self.reading > 0 {
             let fits = self.held.len() < limits::HELD_MESSAGES_MAX

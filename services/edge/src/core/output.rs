@@ -113,8 +113,8 @@ impl Core {
         self.end_work(began);
     }
 
-    /// Writes large outputs within the turn, before they reach the limit: as many as one share of work allows. One message of
-    /// 256 kB may have filled the outputs of many receivers.
+    /// Writes large outputs within the turn, before they reach the limit: as many as one share of work allows, because one
+    /// message of 256 kB may have filled the outputs of many receivers.
     pub(super) fn flush_overfull(&mut self) {
         let end = self.work.spent() + work::SHARE;
         while let Some(slot) = self.output.overfull.pop() {
@@ -224,7 +224,8 @@ impl Core {
         self.work.unwritten.push(broker, slot);
     }
 
-    /// Closes a connection with too much queued for its full socket, and bounds its answers.
+    /// Closes a connection with too much queued for its full socket, and bounds its answers (as PUBACK), which are never
+    /// dropped.
     fn after_busy_flush(&mut self, slot: u32) {
         let limits = &self.process.limits;
         let connection = &mut self.connections[slot as usize];
@@ -238,7 +239,7 @@ impl Core {
         self.bound_answers(slot);
     }
 
-    /// Lets a session send what it held back while the socket was busy. True when there is more to write.
+    /// Lets a session send what it held back while the socket was busy; true when there is more to write.
     fn continue_session(&mut self, slot: u32) -> bool {
         let connection = &self.connections[slot as usize];
         if connection.session == NONE || !self.sessions[connection.session as usize].session.has_backlog() {

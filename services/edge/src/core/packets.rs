@@ -1,4 +1,5 @@
-//! Splits MQTT bytes into packets and processes them.
+//! Splits MQTT bytes into packets and processes them. Plain QoS 0 packets to one topic are forwarded as one *run* of bytes, see
+//! [`super::publish`].
 
 use std::ops::Range;
 
@@ -29,13 +30,15 @@ enum FirstConnect {
 enum PacketTurn {
     Now,
     Later,
+    /// The client has left its rate-limited packet, which is dropped.
     Missed,
     /// The connection is gone.
     Never,
 }
 
 impl Core {
-    /// Processes the complete packets in `bytes[mqtt]`. `raw` are the bytes behind them, which stay as they are.
+    /// Processes the complete packets in `bytes[mqtt]`. `raw` are the bytes behind them, which stay as they are. A connection
+    /// `is_limited` while rate limits of its tenant apply.
     pub(super) fn packets(
         &mut self,
         slot: u32,

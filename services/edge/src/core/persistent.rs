@@ -101,6 +101,7 @@ impl PersistentSession {
         matches!(self.feed, Feed::Live)
     }
 
+    /// Decides about a live copy: copies are held only while the session is about to become live or waits for the store.
     pub(super) fn take(&self, qos: QoS, bytes: usize) -> Take {
         let fits =
             self.held.len() < limits::HELD_MESSAGES_MAX && self.held_bytes + bytes <= limits::HELD_BYTES_MAX;
@@ -159,7 +160,7 @@ impl PersistentSession {
         self.feed = Feed::Reading(ReadState::new(through, Way::Follows));
     }
 
-    /// Notes that a stream of the session may have grown. Returns true when the caller must read it now.
+    /// Notes that a stream of the session may have grown; returns true when the caller must read it now.
     pub(super) fn grow(&mut self) -> bool {
         let Feed::Reading(reading) = &mut self.feed else { return false };
         reading.at_end &= reading.asked;
@@ -216,7 +217,7 @@ impl PersistentSession {
         message.position().is_some_and(|position| Position(position) <= self.maybe_sent)
     }
 
-    /// A page has arrived and was delivered: the session has got everything up to `through`.
+    /// A page was delivered: the session has got everything up to `through`.
     pub(super) fn read_through(&mut self, through: Position, more: bool) {
         if let Feed::Reading(reading) = &mut self.feed {
             // Messages that the session had on an earlier connection need not be read.
@@ -361,7 +362,7 @@ impl PersistentSession {
         self.orphans.contains_key(&Arc::as_ptr(message).addr())
     }
 
-    /// The filters of the streams that must have the messages in flight. `None` while no subscription has ended: then each
+    /// The filters of the streams that must have the messages in flight; `None` while no subscription has ended: then each
     /// message is in one of them.
     pub(super) fn streams_left<'m>(&self, open: impl Iterator<Item = &'m Arc<Message>>) -> Option<FilterSet> {
         self.has_ended_filters.then(|| FilterSet::new(self.filters()).with_unknown(self.unknown_bytes(open)))

@@ -111,8 +111,8 @@ impl Core {
         self.route(&routes, message, from);
     }
 
-    /// Publishes a message that must be stored before it is acknowledged. Receivers get it at once, but with QoS 2
-    /// only after the commit: before, a crash and a second try would deliver it twice.
+    /// Publishes a message that must be stored before it is acknowledged. Receivers get it at once, but with QoS 2 only after
+    /// the commit (`deliver`; until then `uncommitted` counts it): before, a crash and a second try would deliver it twice.
     fn publish_stored(
         &mut self,
         slot: u32,

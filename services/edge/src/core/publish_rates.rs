@@ -63,7 +63,6 @@ struct PublishRate {
 }
 
 impl PublishRates {
-    /// When to look at the next publisher.
     pub(super) fn next(&self) -> Option<Millis> {
         self.waiting.peek().map(|Reverse((at, ..))| *at)
     }
@@ -149,7 +148,7 @@ impl Core {
         }
     }
 
-    /// Whether this PUBLISH passes now. If not, its publisher is paused until its turn, or closed if the API opened it.
+    /// Whether this PUBLISH passes now; if not, its publisher is paused until its turn, or closed if the API opened it.
     pub(super) fn is_its_turn(&mut self, slot: u32, publish: &Publish<'_>) -> bool {
         let (id, now_ms) = (self.id_of(slot), self.now_ms);
         let connection = &self.connections[slot as usize];
@@ -271,7 +270,7 @@ impl Core {
         }
     }
 
-    /// Whether a publisher must wait on. When all debt is paid, nobody must.
+    /// Whether a publisher must wait on: when all debt is paid, nobody must.
     fn waits_on(&mut self, id: ConnectionId) -> bool {
         let now_ms = self.now_ms;
         if let Some(waits) = self.waits_on_for_filters(id) {

@@ -80,7 +80,8 @@ impl Core {
         }
     }
 
-    /// Sends the retained messages of new subscriptions. `holds`: the session has marked a slot for them.
+    /// Sends the retained messages of new subscriptions. `holds`: the session has marked a slot for them, which is withdrawn if
+    /// they have to join the last one.
     //= [MQTT-3.3.1-9] v5
     pub(super) fn replay(&mut self, slot: u32, replays: SmallVec<[Replay; 2]>, holds: bool) {
         let session = self.connections[slot as usize].session;
@@ -107,7 +108,7 @@ impl Core {
         }
     }
 
-    /// Continues with look-ups that join earlier ones. Returns false if a later turn must do so, too.
+    /// Continues with look-ups that join earlier ones; returns false if a later turn must do so, too.
     pub(super) fn join_replays(&mut self, slot: u32) -> bool {
         let session = self.connections[slot as usize].session;
         let Some(own) = self.unfinished.replays.of.get_mut(&session).filter(|own| !own.joining.is_empty())

@@ -1,4 +1,5 @@
-//! Sessions of the store: taking them over, reading their messages, and catching up with live messages.
+//! Sessions of the store: taking them over, reading their messages, and catching up with live messages, in the
+//! steps of [`Way`].
 
 mod ask;
 mod entries;
@@ -321,7 +322,7 @@ impl Core {
     }
 }
 
-/// A subscription for the router. `persistent`: the store has it.
+/// A subscription for the router; `persistent`: the store has it.
 pub(super) fn routed(
     target: Target,
     subscription: &ClientSubscription,

@@ -12,7 +12,7 @@ use crate::routes::Routes;
 use crate::store::StoreService;
 
 impl Core {
-    /// Whether the limits allow to retain the message. A refusal is counted and reported as an incident.
+    /// Whether the limits allow to retain the message; a refusal is counted, reported as an incident, and noted in the message.
     pub(super) fn may_retain(&mut self, broker: &Arc<Broker>, message: &Message) -> bool {
         let is_memory_short = self.process.memory.pressure() >= Pressure::QosZero;
         let (brokers, limits) = (&self.process.brokers, &self.process.limits);

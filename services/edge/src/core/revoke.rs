@@ -41,6 +41,7 @@ impl Core {
         }
     }
 
+    /// Returns true when nothing is left to check.
     pub(super) fn revoke_more(&mut self, slot: u32) -> bool {
         let Some(revocation) = self.work.revocations.remove(&slot) else { return true };
         if self.connections[slot as usize].session == NONE {

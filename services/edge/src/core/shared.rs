@@ -146,7 +146,7 @@ impl Core {
     }
 
     /// The picked member, or a neighbour with room if it is full. Only the loop of a member sees whether it is full, so a member of
-    /// another loop or pod stays picked. `None`: all members have ended, and their filters are being removed.
+    /// another loop or pod stays picked; `None`: all members have ended, and their filters are being removed.
     fn with_room(&self, group: &ShareGroup, picked: Receiver, looks: &Cell<u64>) -> Option<Receiver> {
         if picked.target.core != self.index {
             return Some(picked);

@@ -33,7 +33,7 @@ pub(super) struct Slices {
     listed: HashMap<u64, bool>,
     /// The same brokers with the times at which their passes began, the earliest first.
     listed_at: VecDeque<(Millis, u64)>,
-    /// Whether sessions must now read messages that they took as copies, see [`Core::read_behind`].
+    /// Whether sessions must now read messages that they took as copies some time ago, see [`Core::read_behind`].
     pub(super) behind: bool,
     sys: Option<u64>,
     pub(super) access: AccessChanges,

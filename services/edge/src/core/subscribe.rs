@@ -69,7 +69,7 @@ pub(super) struct SubscribeInProgress {
     granted: Vec<(usize, Option<ClientSubscription>)>,
     /// Filters for the store, with their indexes in `filters`.
     stored: Vec<(Box<str>, StoredOptions, usize)>,
-    /// Share names that were added on other pods' behalf, too.
+    /// Shared subscriptions of a session in memory: the store has to say whether the group has persistent members.
     shared: Vec<Box<str>>,
     /// Live messages wait behind the retained ones.
     holds: bool,
@@ -152,7 +152,8 @@ impl Core {
         }
     }
 
-    /// Carries out packets of one broker's clients as one edit of its filters. Returns the last packet that has more filters.
+    /// Carries out packets of one broker's clients as one edit of its filters. Returns the packet if it has more filters: such a
+    /// packet comes alone.
     //= [MQTT-3.8.4-3] v5
     //= [MQTT-3.8.4-3] v3.1.1
     pub(super) fn edit_filters(
@@ -249,7 +250,7 @@ impl Core {
         let announced = self.announce_filters(broker, filters());
         subscribe.pending.announced = subscribe.pending.announced.max(announced);
         let session = self.connections[slot as usize].session;
-        // Others join once the store has answered.
+        // Waiting messages of its groups may come now; with a store, once the store has answered.
         if self.sessions[session as usize].persistent.is_none() && !self.process.is_shared() {
             filters().for_each(|filter| self.join(broker, filter));
         }

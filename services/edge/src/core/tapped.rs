@@ -92,7 +92,7 @@ fn topic_of_outbound_alias(head: &[u8], protocol: &Connection) -> Option<Arc<str
 }
 
 impl Core {
-    /// Marks a connection if its client is traced.
+    /// Marks a connection if its client is traced: at its CONNECT, and when a trace begins.
     #[inline]
     pub(super) fn tap(&mut self, slot: u32, broker: u64, client_id: &str) {
         if self.process.brokers.traces.any() {
@@ -193,7 +193,7 @@ impl Core {
         tapped.offer(&event);
     }
 
-    /// Keeps the reason for the end that follows. The first reason counts, because it is the most precise.
+    /// Keeps the reason for the end that follows; the first one counts, because it is the most precise.
     pub(super) fn explain_end(&mut self, slot: u32, what: impl Into<Cow<'static, str>>) {
         if let Some(tapped) = self.tracing.tapped.get_mut(&slot)
             && tapped.why.is_none()

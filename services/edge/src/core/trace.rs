@@ -60,7 +60,8 @@ impl Tracing {
 }
 
 impl Core {
-    /// Notes when `bytes` of packets were read. Reading the clock each time would cost all messages about 2 %.
+    /// Notes when `bytes` of packets were read, if the next sample may be in them. Reading the clock each time would cost all
+    /// messages about 2 %.
     #[inline]
     pub(super) fn note_read(&mut self, bytes: usize) {
         self.tracing.reads = self.tracing.reads.wrapping_add(1);

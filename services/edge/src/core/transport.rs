@@ -46,7 +46,7 @@ impl Core {
         }
     }
 
-    /// Returns the size of the PROXY header, 0 when it is incomplete. `None`: the connection is gone.
+    /// Returns the size of the PROXY header, 0 when it is incomplete; `None`: the connection is gone.
     fn proxy_header(&mut self, slot: u32, bytes: &[u8]) -> Option<usize> {
         match proxy::parse(bytes) {
             Ok(None) => Some(0),
@@ -76,7 +76,7 @@ impl Core {
         }
     }
 
-    /// Returns the size of the handshake request, 0 when it is incomplete. `None`: the connection is being closed.
+    /// Returns the size of the handshake request, 0 when it is incomplete; `None`: the connection is being closed.
     fn handshake(&mut self, slot: u32, bytes: &[u8]) -> Option<usize> {
         let head_bytes_max = usize::from(self.process.limits.http_head_bytes_max);
         let connection = &self.connections[slot as usize];
@@ -105,6 +105,7 @@ impl Core {
     }
 
     fn frames(&mut self, slot: u32, bytes: &mut [u8], start: usize, raw_from: usize) -> Option<Rest> {
+        // A frame may have any size, because `packet_size_max` bounds the packets in it.
         let data_max = u64::MAX >> 1;
         let mut replies = Vec::new();
         let mut is_interrupted = false;

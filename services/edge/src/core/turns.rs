@@ -13,6 +13,7 @@ use crate::clock::{Millis, seconds, tick_ms};
 pub(super) const EVENTS: usize = 1024;
 /// Longest sleep: the health check expects a turn at least this often.
 const SLEEP_MAX_MS: u64 = 1000;
+/// Interval of looks at paused publishers and other work that no event announces.
 pub(super) const PAUSE_MS: u64 = 2;
 
 impl Core {
@@ -172,6 +173,7 @@ impl Core {
         self.change_filters_of_turn();
     }
 
+    /// Writes until the turn has spent `end` units: a turn may exceed its budget for reading by another [`work::TURN`] to write.
     fn write_out(&mut self, end: u64) {
         // Writing may end a connection, and the connection may publish a will, so there may be more to write.
         loop {

@@ -81,6 +81,7 @@ impl Unanswered {
         }
     }
 
+    /// Whether the caller must restore the filter's former subscription in the store.
     pub(super) fn is_undone_in_store(&mut self, filter: &str) -> bool {
         self.refused_but_stored.remove(filter)
     }

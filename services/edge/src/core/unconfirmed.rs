@@ -1,5 +1,6 @@
 //! Keeps refusals that a publisher may not know of: its connection may end before the PUBACK or PUBREC arrives, and then
-//! the publisher sends the message again. Until then the store refuses its later messages, see `store::writer`.
+//! the publisher sends the message again. Until then the store refuses its later messages, see `store::writer`. A refusal
+//! counts until the connection ends, or with a stored packet id (QoS 2) until the session's client has got the answer.
 
 use std::collections::HashMap;
 
@@ -15,9 +16,7 @@ pub(super) type RefusalsByConnection = HashMap<ConnectionId, PublisherRefusals>;
 
 pub(super) struct PublisherRefusals {
     publisher: PublisherKey,
-    /// Refusals that end with this connection.
     of_connection: u32,
-    /// Refusals that end with the session.
     of_session: u32,
     last: Option<PacketId>,
 }
@@ -80,7 +79,7 @@ impl Core {
         }
     }
 
-    /// `of_connection`: as [`Write::Confirmed`] has it, if there is something to confirm.
+    /// `of_connection`: what to confirm for the connection, if anything; `Some(None)`: it has ended.
     fn confirm(
         &mut self,
         connection: ConnectionId,

@@ -79,6 +79,7 @@ pub(super) struct CoreWork {
     waiting: FairQueue<WaitingClient>,
     /// Connections without a session that wait, by address: together they take turns with brokers.
     strangers: FairQueue<WaitingClient>,
+    /// Connections with output, when there are many.
     pub(super) unwritten: FairQueue<u32>,
     pub(super) tasks: HashMap<u32, VecDeque<PacketTask>, foldhash::fast::FixedState>,
     /// Clients with a queued SUBSCRIBE or UNSUBSCRIBE that pause after their waiting work if the store is full.
@@ -141,7 +142,7 @@ impl CoreWork {
     }
 }
 
-/// Work that this turn has no budget for. Later turns continue it.
+/// Work that this turn has no budget for and later turns continue.
 #[derive(Default)]
 pub(super) struct Unfinished {
     pub(super) fanouts: Fanouts,
@@ -273,6 +274,8 @@ impl Core {
         }
     }
 
+    /// Continues the paused work of a connection in this order: its session comes back, the store answers, then packets of the
+    /// client. Revocations come last, because the others change subscriptions.
     fn run_tasks(&mut self, id: ConnectionId) {
         let Some(connection) = self.connection_of(id) else { return };
         if connection.state != ConnectionState::Open {

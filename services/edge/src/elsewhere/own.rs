@@ -31,8 +31,9 @@ pub(crate) struct Announced {
     pub(crate) digest: Option<Digest>,
     /// Filters that were added while a digest is being built.
     coming: Option<Vec<Code>>,
+    /// The router's generation at the build, and the number of its filters, or of subscriptions if the filters did not fit: both say
+    /// when the next build is due.
     generation: u64,
-    /// Number of filters at the build, or of subscriptions if the filters did not fit: the time of the next build follows from it.
     size: usize,
     made_at: Millis,
     /// Number of the last announcement at the previous check.
@@ -54,8 +55,8 @@ impl OwnAnnouncements {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Builds the digest of the broker's current filters, and announces it if it differs from the last one. Returns whether it was
-    /// announced.
+    /// Builds the digest of the broker's current filters, announces it if it differs from the last one, and returns whether it
+    /// did.
     pub(crate) fn make(
         &self,
         router: &Router,
@@ -119,7 +120,8 @@ impl Announced {
         is_full && !std::mem::replace(&mut self.is_due, true)
     }
 
-    /// Returns the number of the last announcement at the previous check, and remembers the current one.
+    /// Returns the number of the last announcement at the previous check, a second ago, and remembers the current one. Pods that
+    /// have not confirmed it are late.
     pub(crate) fn look(&mut self) -> u64 {
         std::mem::replace(&mut self.looked_at, self.version)
     }

@@ -63,7 +63,7 @@ impl Default for Peers {
 }
 
 impl Peers {
-    /// A cached answer is valid while this stays the same.
+    /// An answer that was found after reading this is valid while it stays the same.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -182,8 +182,7 @@ impl Peers {
         });
     }
 
-    /// Returns the number of the peer's last announcement if it must be asked for a new one now. The caller then has to
-    /// send the request.
+    /// Returns the number of the peer's last announcement if the caller must send it a request for a new one now.
     pub(crate) fn ask(&self, pod: PodId, now: Millis) -> Option<u64> {
         find(&mut self.lock(), pod).and_then(|peer| peer.ask(now))
     }

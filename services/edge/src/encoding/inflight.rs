@@ -30,7 +30,6 @@ const UNSENT: u8 = 8;
 
 #[derive(Clone, Debug)]
 pub(crate) enum InFlightRow {
-    /// The stream has the message at this position.
     InStream {
         position: StoredPosition,
         qos: QoS,

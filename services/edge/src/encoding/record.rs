@@ -107,7 +107,7 @@ pub(crate) fn decode_entry(bytes: &[u8], clock: &Clock) -> Option<(Message, u64)
     Some((decode_with_topic(rest, clock)?.published_by(publisher), publisher))
 }
 
-/// Encodes a will, whose expiry interval has not begun.
+/// Encodes a will. Its expiry interval has not begun, so a clock at 0 encodes the interval itself.
 pub(crate) fn encode_will(message: &Message, is_shared: bool) -> Vec<u8> {
     let mut out = Vec::new();
     with_topic(message, named(message, is_shared), &Clock::at(0), &mut out);

@@ -80,8 +80,7 @@ pub(crate) struct PublishAck {
     pub(crate) packet_id: PacketId,
     /// The packet id is stored with the message, until the client sends PUBREL.
     pub(crate) keeps_id: bool,
-    /// Receivers get the message only after its commit. The publisher's next messages wait for that commit, so that
-    /// they do not overtake the message.
+    /// Receivers get the message, and the publisher's next messages, only after its commit, so that none overtakes it.
     pub(crate) in_order: bool,
     pub(crate) publisher: u64,
     /// The writer refuses the publisher's later messages until this refusal is confirmed.
@@ -93,7 +92,7 @@ impl PublishAck {
         PublisherKey { broker: self.broker, publisher: self.publisher }
     }
 
-    /// The connection whose end makes the publisher send the message again. `None`: the packet id is the session's, and the
+    /// The connection whose end makes the publisher send the message again; `None`: the packet id is the session's, and the
     /// session's next connection gets the answer.
     pub(crate) fn ends_with(&self) -> Option<ConnectionId> {
         (!self.keeps_id).then_some(self.connection)
@@ -188,6 +187,7 @@ pub(crate) struct AttachedSession {
     pub(crate) in_flight: Vec<(PacketId, InFlight)>,
     /// QoS 2 packet ids that the client has in use.
     pub(crate) received: Vec<PacketId>,
+    /// Everything up to here is acknowledged, and `acknowledged` after it.
     pub(crate) cursor: Position,
     pub(crate) acknowledged: Positions,
     /// A crashed owner may have sent messages up to here.

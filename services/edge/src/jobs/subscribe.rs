@@ -19,6 +19,7 @@ pub(crate) struct SubscribeWrite {
     /// Shared subscriptions that are not persistent: the store has to say whether other members of the group are.
     pub(crate) shared: Vec<Box<str>>,
     pub(crate) pending: PendingSubscribe,
+    /// Results of the filters that the transactions so far have written; `None`: the store can never hold this one.
     pub(crate) written: Vec<Option<Subscribed>>,
     /// End of the filters that the next transaction writes.
     pub(crate) until: usize,
@@ -48,6 +49,7 @@ impl SubscribeWrite {
         &self.filters[self.written.len()..self.until]
     }
 
+    /// False for a session in memory that only needs its retained messages from the store.
     pub(crate) fn is_stored(&self) -> bool {
         !(self.filters.is_empty() && self.shared.is_empty())
     }

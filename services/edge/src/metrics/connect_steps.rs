@@ -9,11 +9,13 @@ pub(crate) enum ConnectStep {
     /// Until the CONNECT is carried out: the client sends it, and it may wait for its turn or its broker.
     Packet,
     Authentication,
+    /// From the decision to the CONNACK.
     Session,
     /// All steps together.
     Connack,
 }
 
+/// In the order of the enum.
 const STEPS: [(ConnectStep, &str); 5] = [
     (ConnectStep::Tls, "step=\"tls\""),
     (ConnectStep::Packet, "step=\"packet\""),
@@ -22,12 +24,12 @@ const STEPS: [(ConnectStep, &str); 5] = [
     (ConnectStep::Connack, "step=\"connack\""),
 ];
 
-/// When a connection was accepted, and when its last step ended. Microseconds.
+/// When a connection was accepted, and when its last step ended, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectTimes {
     pub(crate) accepted_us: u64,
     pub(crate) step_us: u64,
-    /// Number of the peer's address. Addresses take turns until a connection has a session.
+    /// Number of the peer's address. Connections without a session are read in turns of their addresses.
     pub(crate) address: u64,
 }
 

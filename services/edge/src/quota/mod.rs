@@ -1,7 +1,8 @@
 //! Tenant limits: the limits in a broker's record, and the usage that counts against them. A broker without a record has no
 //! limits here; the process' own ([`crate::limits`]) are never exceeded. Over a rate limit, reading from the publishers pauses.
 //! Other limits refuse with the protocol's reason. All loops of a process share one [`Quota`] per broker; pods share limits by
-//! exchanging their usage (`reporters/quota.rs`).
+//! exchanging their usage (`reporters/quota.rs`): `passed` is this pod's, `others` that of the others. All times are
+//! [`limiter::nanos`].
 
 mod broker_rate;
 mod limit;

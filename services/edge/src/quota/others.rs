@@ -1,4 +1,5 @@
-//! The other pods' usage of a broker's limits, and the part of each limit that they leave.
+//! The other pods' usage of a broker's limits, read every second. This pod subtracts it from each limit; a broker without the limit
+//! ignores it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,7 +31,7 @@ impl Others {
     }
 }
 
-/// The others' usage of a rate, up to an equal part for each user and this pod.
+/// The others' usage of a rate, where each pod counts with an equal part at most, so that busy pods always leave one for this pod.
 fn parts_of_others(limit: u64, others: &[PodUsage], of: fn(&PodUsage) -> u64) -> u64 {
     let users = others.iter().map(of).filter(|used| *used > 0);
     let equal = limit / (users.clone().count() as u64 + 1);

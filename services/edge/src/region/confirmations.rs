@@ -1,5 +1,5 @@
 //! Delays a SUBACK until the other pods know the filter, so that any message published after the SUBACK reaches the
-//! subscriber.
+//! subscriber. Announcements of a broker's filters have ascending numbers (`version`), and each pod confirms the last it has.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,8 +27,8 @@ struct WaitingMail {
 }
 
 impl AwaitingMail {
-    /// Takes the mail that waits too long. Reading again has no limit: a pod that confirms late has not announced what it
-    /// committed until then.
+    /// Takes the mail that waits too long. `Reread` waits without limit: it makes a session read what a pod committed without
+    /// notice before the pod knew the filter.
     fn take_overdue(&self, now: Millis) -> Vec<WaitingMail> {
         let mut overdue = Vec::new();
         let is_overdue =
@@ -73,7 +73,6 @@ impl PodNetwork {
         None
     }
 
-    /// Handles a pod's confirmation of announcements up to `version`.
     pub(super) fn pod_confirmed(&self, from: PodId, broker: &Broker, version: u64) {
         broker.elsewhere.peers.confirmed(from, version);
         self.release(broker);
@@ -96,12 +95,14 @@ impl PodNetwork {
         }
     }
 
+    /// Called ten times a second.
     pub(super) fn release_overdue(&self) {
         self.leave(self.awaiting.take_overdue(self.clock.now()).into_iter());
     }
 
     fn leave(&self, waiting: impl Iterator<Item = WaitingMail>) {
         for WaitingMail { core, mail, .. } in waiting {
+            // Small mail does not count for the mailbox's limit.
             self.mailboxes[usize::from(core)].deliver(&mut vec![mail], 0);
         }
     }

@@ -1,5 +1,6 @@
 //! Turns notices of other pods into mail for the event loops, on the fabric's thread, which must never block. A notice may be
-//! lost: then persistent sessions look into the store, and pods ask each other anew for digests and members of groups.
+//! lost: then persistent sessions look into the store, and pods ask each other anew for digests and members of groups. A `Traced`
+//! notice precedes the message that it belongs to, and has a checksum of it.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
@@ -219,7 +220,8 @@ impl PodNetwork {
         routes
     }
 
-    /// Sessions look for dropped messages before a later copy arrives, because the fabric's thread waits for the lock.
+    /// Gives each broker a new share of the fabric's thread. Messages beyond the old share were dropped, so sessions are notified to
+    /// read the store before this thread, which waits for the lock, hands them a later copy.
     pub(super) fn begin_second_of_matching(&self) {
         let mut matching = self.matching.lock().unwrap_or_else(PoisonError::into_inner);
         for (id, dropped) in matching.begin_second() {
@@ -232,6 +234,7 @@ impl PodNetwork {
 
     fn count_received(&self, routes: &Routes, count: u32) {
         self.received.fetch_add(count.into(), Ordering::Relaxed);
+        // The sender's digest of this pod matched falsely or is old.
         if routes.cores.is_empty() {
             self.needless.fetch_add(count.into(), Ordering::Relaxed);
         }
@@ -295,7 +298,7 @@ impl PodNetwork {
             let (core, group) = (receiver.target.core, group_id(group));
             cores.post(core, Mail::Shared { routes: routes.clone(), receiver, message, from: None, group });
         } else if let Some(receiver) = group.pick_online(|_| hops < HOPS_MAX) {
-            // The member has left since.
+            // The member has left since; if none is left anywhere, nobody gets the message.
             self.share_again(broker, group, &receiver, &message, hops + 1);
         }
     }

@@ -30,7 +30,8 @@ impl Matching {
         Self { routes: RouteCache::default(), share, used: HashMap::new() }
     }
 
-    /// `None`: the broker has used up its share, and `count` messages are dropped.
+    /// `None`: the broker has used up its share, and `count` messages are dropped. `snapshot`: the subscriptions at the moment
+    /// when memory took a retained message.
     pub(super) fn get(
         &mut self,
         broker: &Arc<Broker>,
@@ -54,7 +55,7 @@ impl Matching {
         Some(routes)
     }
 
-    /// Gives each broker a new share. Returns the brokers whose messages may have been dropped, and how many were.
+    /// Gives each broker a new share, and returns the brokers whose messages may have been dropped, and how many were.
     pub(super) fn begin_second(&mut self) -> Vec<(u64, u64)> {
         self.routes.forget_idle();
         let share = self.share;

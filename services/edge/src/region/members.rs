@@ -1,5 +1,8 @@
 //! Adds members of shared subscriptions on other pods to the router. The router has targets of the pseudo-core `ELSEWHERE` for
 //! them, so that picking a member works the same for all.
+//!
+//! A pod sends each change of its members (`Members`). On request (`AskMembers`) it sends `AllMembers`, then all members in
+//! pages. The receiver removes members that were not repeated a while after that, because they are gone.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -22,20 +25,20 @@ pub(super) type GroupKey = (Box<str>, Box<str>);
 
 #[derive(Default)]
 pub(super) struct Members {
-    /// The index of a pod is the number in its targets.
+    /// The index of a pod is the slot of its targets. Pods are never removed: each start of a pod adds 8 bytes.
     pods: Vec<PodId>,
     by_name: HashMap<Box<[u8]>, PodId>,
     pub(super) brokers: HashMap<u64, BrokerMembers>,
-    /// Brokers of which a pod's notices are missing. `None` as broker: of all that both have; as pod: of any pod.
+    /// Brokers of which a pod's notices are missing, until the next second. `None` as broker: of all that both have; as pod: of any
+    /// pod.
     missed: HashSet<(Option<u64>, Option<PodId>)>,
-    /// Brokers whose members are to be sent, and to whom.
+    /// Requests that the digest thread has not begun; `sending` has those of which pages are left.
     pub(super) asked: HashSet<(u64, PodId)>,
-    /// Pods that send all their members of a broker again.
+    /// Pods that have sent `AllMembers` of a broker, until unrepeated members are removed.
     confirming: HashSet<(u64, PodId)>,
     pub(super) sending: HashMap<(u64, PodId), Sending>,
 }
 
-/// Members of a broker's shared subscriptions.
 #[derive(Default)]
 pub(super) struct BrokerMembers {
     pub(super) own: BTreeMap<GroupKey, u16>,
@@ -45,7 +48,7 @@ pub(super) struct BrokerMembers {
 impl PodNetwork {
     pub(crate) fn members_changed(&self, broker: &Broker, name: &str, filter: &str) {
         let Some(fabric) = self.fabric.get() else { return };
-        // Sent under the lock, so that the last notice has the current count, and after the pages that were sent before.
+        // Sent under the lock, as pages are, so that an older count never arrives last.
         let mut members = self.members();
         let count = count_here(broker, name, filter);
         if members.set_own(broker.id, name, filter, count) {
@@ -83,6 +86,7 @@ impl PodNetwork {
         for (broker, from) in missed {
             let brokers = match broker {
                 Some(broker) => self.brokers.peek(broker).into_iter().collect(),
+                // Brokers that this pod has announced to others.
                 None => self.spread(),
             };
             for broker in brokers {
@@ -125,7 +129,7 @@ impl Members {
         }
     }
 
-    /// Notices of a pod, about a broker or to this pod, are missing. Any number within a second causes one exchange of members.
+    /// Any number of gaps within a second causes one exchange of members.
     pub(super) fn missed(&mut self, broker: Option<u64>, from: Option<PodId>) {
         self.missed.insert((broker, from));
     }
@@ -171,6 +175,7 @@ impl Members {
         theirs.set(broker, slot, group, count, now);
     }
 
+    /// Handles `AllMembers`: members from before are unconfirmed until the pod repeats them.
     pub(super) fn all_theirs_follow(&mut self, pod: PodId, broker: u64, now: Millis) {
         if let Some(theirs) = self.theirs(broker, pod) {
             theirs.all_follow(now);

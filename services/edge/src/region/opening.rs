@@ -43,12 +43,13 @@ impl PodNetwork {
         self.digests.opening().contains_key(&broker)
     }
 
+    /// Clients of the broker wait until `joins` has it as done.
     pub(super) fn open(&self, broker: u64) {
         self.joins.left(broker);
         self.digests.opening().insert(broker, RegionOpening::default());
     }
 
-    /// One of the two fabric subscriptions is active.
+    /// One of the two fabric subscriptions is active, or the fabric no longer waits for it.
     pub(super) fn opened(&self, broker: u64) {
         let Some(fabric) = self.fabric.get() else { return };
         let mut openings = self.digests.opening();

@@ -12,7 +12,7 @@ use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::elsewhere::ELSEWHERE;
 
-/// Longer than a pod waits before it sends the rest of its members.
+/// Groups that are not repeated are gone after this time without a notice. A pod sends further members every second.
 pub(super) const CONFIRM_MS: Millis = 5_000;
 
 #[derive(Default)]
@@ -43,7 +43,7 @@ impl TheirMembers {
         };
     }
 
-    /// Removes some groups that the pod has not sent again. Returns false if no more can be removed now.
+    /// Removes some groups that the pod has not sent again; returns false if no more can be removed now.
     pub(super) fn remove_unconfirmed(&mut self, broker: &Broker, slot: u32, now: Millis) -> bool {
         if self.confirming.is_none_or(|at| now < at + CONFIRM_MS) {
             return false;

@@ -8,7 +8,7 @@
 //! | 4 | members of a shared subscription on this pod | at | 8: broker; 2: number; share name; filter |
 //! | 5 | all members on this pod follow | at | 8: broker |
 //! | 6 | request for the members | broker, pod, at | 8: broker |
-//! | 7 | a message for a member | at | 8: broker; 1: hops; share name; filter; the message as in 1 |
+//! | 7 | a message for a member | at | 8: broker; 1: how often it was passed on; share name; filter; the message as in 1 |
 //! | 8 | a session is wanted: read the notices in the store | pod | |
 //! | 9 | a committed retained message | at | 12: its position; the message as in 1 |
 //! | 10 | a shared subscription has unclaimed messages | broker | 8: stream |

@@ -46,6 +46,7 @@ struct UsageTask {
     clock: Clock,
     brokers: Arc<Brokers>,
     pod: Box<[u8]>,
+    /// Another one in each process of the same pod name: a replaced process writes nothing more.
     incarnation: u64,
     has_begun: bool,
     is_leaving: bool,

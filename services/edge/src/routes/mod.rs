@@ -37,9 +37,9 @@ pub(crate) struct Routes {
     pub(crate) cores: Box<[(u16, Range<usize>)]>,
     /// For each of `cores`, the progress of its receivers with the last messages.
     progress: Box<[ReceiverProgress]>,
+    /// Other pods that may have receivers, which get a copy; `nudges`: also those with persistent sessions or members of shared
+    /// subscriptions, which read the message from the store.
     pub(crate) copies: Targets,
-    /// Other pods that may have persistent sessions or members of shared subscriptions, which read the message from the
-    /// store.
     pub(crate) nudges: Targets,
     /// Nodes that the match visited: its cost.
     pub(crate) visited: usize,

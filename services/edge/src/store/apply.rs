@@ -65,6 +65,7 @@ pub(super) struct Applied {
     pub(super) retained_wills: HashSet<(u64, Arc<str>)>,
     pub(super) wills_dropped: Vec<(Arc<Broker>, LayerError)>,
     pub(super) wills_not_retained: Vec<(Arc<Broker>, Limit)>,
+    /// Streams that grew, and those that grew because an ended session gave messages back.
     pub(super) touched: Vec<StreamKey>,
     pub(super) returned: Vec<StreamKey>,
     /// The part of [`super::trims::TRIMMED_MAX`] that checkpoints have used, and streams to be trimmed later.
@@ -119,7 +120,9 @@ impl Applied {
 
 pub(super) enum WriteOutcome {
     Done,
+    /// The session, or a message that it takes from a group, has another owner by now; nothing of it was written.
     Fenced,
+    /// There was no session to end.
     Nothing,
     /// The store can never hold it; nothing of it was written.
     Refused(LayerError),

@@ -358,7 +358,7 @@ fn is_absent(parts: &HashMap<u64, TransactionPart>) -> impl Fn(&RecentCost) -> b
     |recent| !parts.contains_key(&recent.broker)
 }
 
-/// Moves a broker's next job, or a part of it, into the transaction. Returns false if it must wait for the next one.
+/// Moves a broker's next job, or a part of it, into the transaction; returns false if it must wait for the next one.
 fn take_one<J: BacklogJob>(
     lane: &mut Numbered<J>,
     part: &mut TransactionPart,

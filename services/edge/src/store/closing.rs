@@ -23,7 +23,7 @@ impl Drop for BrokerClosing<'_> {
 }
 
 impl StoreContext {
-    /// The time between two looks, `None` if no broker is closed.
+    /// The time between two looks; `None`: idle brokers stay open.
     pub(super) fn look_every_ms(&self) -> Option<Millis> {
         let idle_s = Millis::from(self.limits.broker_idle_s);
         (idle_s > 0).then_some(idle_s * 1_000 / Millis::from(LOOKS))
@@ -43,6 +43,7 @@ impl StoreContext {
     }
 
     fn close(&self, id: u64, name: &str) {
+        // An opening that still waits for other pods ends first.
         if self.region.as_ref().is_some_and(|region| region.is_opening(id)) || !self.openings.begin(name) {
             return;
         }

@@ -40,7 +40,7 @@ const MEAN_DIVISOR: u64 = 8;
 /// Adapts the budget of a transaction to the time that the last ones took.
 pub(super) struct CommitTimes {
     cost: usize,
-    /// Time of a commit with little to write, microseconds; 0 before the first.
+    /// Time of a commit with little to write, microseconds; `u64::MAX` before the first.
     commit_us: u64,
     mean_us: u64,
     /// End of the last commit, microseconds of the process's clock.

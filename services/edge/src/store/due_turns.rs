@@ -31,7 +31,6 @@ struct DueShard {
     after: Option<Due>,
 }
 
-/// This pod and the other ones with a lease.
 struct Pods<'p> {
     own: &'p [u8],
     live: &'p [Bytes],
@@ -39,7 +38,8 @@ struct Pods<'p> {
 }
 
 impl DueTurns {
-    /// The other pod that opens a broker when something of it is due; `None`: this pod. All pods compute it alike.
+    /// The other pod that opens a broker when something of it is due; `None`: this pod. All pods compute it alike; while builds hash
+    /// differently, a broker may be opened twice, or only after `PATIENCE_MS`.
     fn other<'p>(&self, broker: BrokerId, pods: &Pods<'p>) -> Option<&'p Bytes> {
         let weight = |name: &[u8]| {
             let mut hasher = DefaultHasher::new();

@@ -231,7 +231,7 @@ impl Duties {
     fn note_step(&mut self, now_us: u64, took_us: u64, work_us: u64, commit_us: u64) {
         let jobs_us = if std::mem::take(&mut self.has_jobs) { JOBS_SHARE * took_us } else { 0 };
         if std::mem::take(&mut self.has_failed) {
-            // How long it worked says nothing. Growing again would repeat the failure for ever.
+            // How long it worked says nothing, and growing again would repeat the failure for ever.
             self.not_before_us = now_us + jobs_us.max(RETRY_US);
             return;
         }

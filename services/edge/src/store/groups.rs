@@ -44,6 +44,7 @@ pub(super) struct Groups {
 struct GroupState {
     /// Every message up to here was sent to a member, or needs no delivery.
     through: Position,
+    /// Sent to a member, and not yet acknowledged, stored in its session or given back.
     outstanding: BTreeSet<Position>,
     /// Acknowledged messages after `through`, which [`GroupState::give_back`] moves back.
     acknowledged: Positions,
@@ -110,8 +111,7 @@ impl GroupState {
 }
 
 impl Writer<'_> {
-    /// Sends a committed message to a member of each group that stores it. A lagging group
-    /// reads it from its stream.
+    /// Sends a committed message to a member of each group that stores it; a lagging group (`behind`) reads it from its stream.
     pub(super) fn hand_to_groups(&mut self, routes: &Arc<Routes>, message: &Arc<Message>) {
         let Some(position) = message.position().map(Position) else { return };
         if self.shared.is_shared {
@@ -257,7 +257,7 @@ impl Writer<'_> {
         !self.groups.reading.is_empty()
     }
 
-    /// Reads a page for a lagging group. Returns whether its members may take another one.
+    /// Reads a page for a lagging group, and returns whether its members may take another one.
     fn read_for(&mut self, key: StreamKey) -> Result<bool, LayerError> {
         // The next opening of a closed broker reads the progress again.
         let Some(broker) = self.shared.brokers.peek(key.0) else { return Ok(false) };

@@ -33,7 +33,7 @@ const LOOK_UP: Duration = Duration::from_millis(100);
 /// A dead pod is recovered by the first live pod in an order that all pods compute alike. Each later pod waits this
 /// much longer, so that two pods recover the same sessions only if the first is slow.
 const HEAD_START_MS: u64 = 10_000;
-/// Live pods that wait for each other.
+/// A pod waits for at most this many others, so a dead pod is recovered within `LEASE_MS` and three head starts.
 const RANK_MAX: usize = 3;
 
 #[derive(Default)]
@@ -63,7 +63,8 @@ impl Leases {
         self.lock().live.clone()
     }
 
-    /// Since when this pod can commit; `None` if it cannot now.
+    /// Since when this pod can commit, as its renewals show; `None` if it cannot now. Only such a pod judges that another does not
+    /// do its due work.
     pub(super) fn can_commit_since(&self, now: u64) -> Option<u64> {
         let (first, last) = self.lock().renewed;
         (now.saturating_sub(last) <= GAP_MS).then_some(first)
@@ -94,7 +95,6 @@ impl Leases {
         drop(self.changed.wait_timeout_while(state, at_most, |state| !state.has_ended));
     }
 
-    /// No renewal comes any more.
     pub(super) fn note_end(&self) {
         self.lock().has_ended = true;
         self.changed.notify_all();
@@ -108,7 +108,6 @@ impl Leases {
         self.lock().ends
     }
 
-    /// Returns false when the process ends.
     fn wait(&self) -> bool {
         let waited = self.changed.wait_timeout_while(self.lock(), EVERY, |state| !state.ends);
         !waited.unwrap_or_else(PoisonError::into_inner).0.ends
@@ -130,7 +129,6 @@ pub(super) fn run(shared: &StoreContext) {
     }
 }
 
-/// Renews the lease of this pod, and judges those of the others.
 pub(super) fn step(shared: &StoreContext, watch: &mut Watch) {
     let dead = turn(shared, watch).unwrap_or_else(|error| {
         tracing::warn!(%error, "this pod cannot renew its lease and tries again: other pods take over its sessions when the lease ends");
@@ -147,6 +145,7 @@ fn turn(shared: &StoreContext, watch: &mut Watch) -> Result<Vec<Pod>, LayerError
     let (dead, live): (Vec<&Pod>, Vec<&Pod>) =
         pods.iter().filter(|pod| *pod.name != *shared.owner).partition(|pod| watch.is_dead(now, pod));
     if let Some(region) = &shared.region {
+        // Sessions poll the store while a live pod is not connected to this one.
         region.leases(live.iter().map(|pod| &*pod.name));
     }
     shared.leases.note_renewal(now, live.iter().map(|pod| pod.name.clone()).collect());
@@ -181,6 +180,7 @@ pub(super) async fn others(shared: &StoreContext) -> Result<Vec<Bytes>, LayerErr
 
 /// How much longer than others `own` waits before it recovers a dead pod.
 fn head_start_ms(own: &[u8], dead: &Pod, live: &[&Pod]) -> u64 {
+    // Pods of builds that hash differently may recover a pod together: conflicts make that slow, not wrong.
     let weight = |name: &[u8]| {
         let mut hasher = DefaultHasher::new();
         (&*dead.name, name).hash(&mut hasher);

@@ -126,7 +126,7 @@ struct Upkeep {
     expired: Mutex<VecDeque<(BrokerId, Vec<Arc<str>>)>>,
     /// Brokers of which notices may be lost, for the writer; `None`: any broker.
     missed: Mutex<BTreeSet<Option<BrokerId>>>,
-    /// Cloned for each retained message that memory has before its commit.
+    /// Cloned for each retained message that memory has before its commit, so the writer knows whether there are any.
     in_memory: Arc<()>,
 }
 

@@ -181,7 +181,7 @@ impl StoreContext {
         self.mailboxes[usize::from(core)].deliver(&mut vec![Mail::Opened(name, is_there)], 0);
     }
 
-    /// Opens a broker, or waits until another thread has done so. `None`: there is no such broker.
+    /// Opens a broker, or waits until another thread has done so; `None`: there is no such broker.
     pub(super) fn open(&self, name: &str) -> Result<Option<Arc<Broker>>, LayerError> {
         self.open_with(name, None)
     }

@@ -26,6 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const PATIENCE_IN_OUTAGE: Duration = Duration::from_millis(200);
 /// How often waiting jobs are refused while the store is unavailable.
 const TURN: Duration = Duration::from_millis(20);
+/// How long a process that ends waits for the store.
 const FAREWELL_MS: u64 = 5_000;
 
 #[derive(Default)]
@@ -161,7 +162,7 @@ impl Writer<'_> {
 }
 
 impl PublishWrite {
-    /// Whether receivers wait for the commit only so that the order stays.
+    /// Whether the message is not stored itself, and its receivers wait for the commit of earlier messages of its publisher.
     pub(super) fn is_late(&self) -> bool {
         self.deliver && self.message.qos() == QoS::AtMostOnce
     }

@@ -1,8 +1,8 @@
 //! Parts of streams in memory: when many sessions read a stream at about the same time, the store is read and decoded
 //! once.
 //!
-//! Only streams with several subscribers have parts. A part is complete: the stream never gets another entry between
-//! its ends. So every cursor within a part may use it, whenever it was read.
+//! Only streams with several subscribers have parts. A part is complete: positions are versions of commits, and a part ends
+//! before the version at which it was read. So every cursor within a part may use it, whenever it was read.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -105,7 +105,7 @@ impl<T: Sized> WorkQueue<T> {
         self.filled.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Takes at most `most` items. Brokers take turns, so that nobody waits for all that another broker has queued. A queue
+    /// Takes at most `most` items, in turns of their brokers, so that nobody waits for all that another broker has queued. A queue
     /// is emptied either in this way or by [`WorkQueue::take`].
     pub(super) fn take_some(&self, wait: Duration, most: usize) -> TakenWork<T> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -17,7 +17,7 @@ use crate::quota::Limit;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A stream is checked after it got this part (1/n) of its limit in messages; others are checked less often.
 const LOOK_AT_PART: u64 = 8;
-/// Interval in which all grown streams are checked.
+/// The same for all grown streams.
 const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(60);
 
 const READS_AT_ONCE: usize = 64;
@@ -151,6 +151,7 @@ fn trim_some(shared: &StoreContext, due: &mut VecDeque<StreamKey>) {
     for _ in 0..due.len().min(TRIMMED_AT_ONCE) {
         let Some(key) = due.pop_front() else { return };
         let Some(broker) = shared.brokers.peek(key.0) else { continue };
+        // True: more to trim.
         if queues::trim_to_limit(shared, &broker, key.1, Keep::of(shared, &broker), Limit::ClientQueue) {
             return due.push_back(key);
         }

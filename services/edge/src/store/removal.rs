@@ -1,5 +1,5 @@
 //! Removes what nobody needs any more from the store: streams of filters without subscribers, entries of streams that are gone, old
-//! changes of filters, and long messages without a stream.
+//! changes of filters, and bodies of long messages, which streams share, once no stream has an entry with them.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -85,6 +85,7 @@ impl Removal {
         stage: &RemovalStage,
     ) -> Result<Option<RemovalStage>, LayerError> {
         let rows = self.rows;
+        // A step that fails is repeated with fewer rows.
         let again = Some(stage.clone());
         Ok(match stage {
             RemovalStage::Filters(from) => {

@@ -23,7 +23,7 @@ const PUT_OFF_MS: u64 = 3_600_000;
 
 /// The last due times that this process has settled, one per shard. Reads begin there, because the embedded engine keeps
 /// removed rows until a compaction: a read from the start of a shard passes those of each session that has ended. A
-/// store of several pods begins at the start, because a pod with a slower clock adds earlier due times.
+/// store of several pods always begins at the start (not `is_kept`), because a pod with a slower clock adds earlier due times.
 pub(super) struct LastSettled {
     is_kept: bool,
     last: [Option<Due>; SHARDS as usize],
@@ -51,6 +51,7 @@ impl LastSettled {
         begins
     }
 
+    /// Later reads must not begin behind an entry that is still there.
     fn found(&mut self, due: &Due) {
         if let Some(last) = &mut self.last[usize::from(due.shard())]
             && due < last
@@ -94,7 +95,8 @@ pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Op
             return None;
         }
     };
-    // The step must not read brokers in its transaction. If the store does not say, the step fails and says why.
+    // Opening a broker within the transaction would make jobs wait for other pods, so `are_open` begins it and the step comes
+    // later. If the store cannot say, the step continues, fails and reports why.
     if !writer.shared.are_open(due.iter().map(|due| due.broker)).unwrap_or(true) {
         writer.duties.go_on_later();
         return Some(Duty::Due(shard, now_ms));
@@ -124,7 +126,7 @@ pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Op
     }
 }
 
-/// Settles the sessions that a transaction of jobs takes along. A full disk refuses such a transaction: only steps of
+/// Settles due sessions in a transaction of jobs, see [`super::duties`]. A full disk refuses such a transaction: only steps of
 /// their own may use the space that is reserved for removals.
 pub(super) async fn settle_beside(applier: &Applier<'_>, beside: Option<&Beside>) -> Result<(), LayerError> {
     let Some(beside) = beside.filter(|_| !applier.is_full()) else { return Ok(()) };
@@ -166,7 +168,7 @@ fn conflicts_max(sessions: usize, alone: u32) -> u32 {
 
 /// Settles a due entry without publishing its will, because the store can never hold what the entry
 /// writes, and all later ones would wait for it. If that fails too, as for a session that cannot be read, the entry is
-/// put off. Returns false when the store takes neither now.
+/// put off; returns false when the store takes neither now.
 fn settle_first(writer: &mut Writer<'_>, first: &[Due], now_ms: u64, why: &LayerError) -> bool {
     let settled = writer.transact(&[], CONFLICTS, &async |applier| {
         applier.tx.set_option(TransactionOption::Cleanup);
@@ -243,6 +245,7 @@ async fn settle_all(
     applier.shared.open_all(all.iter().map(|due| due.broker))?;
     for due in all {
         let Some(broker) = applier.shared.open_by_id(due.broker)? else { continue };
+        // Before the session's filters are removed below.
         applier.catch_up(&[&broker]).await?;
         let settled = sessions::settle(applier.tx, &due, now_ms).await?;
         match (settled.will, wills_dropped) {
@@ -266,7 +269,6 @@ pub(super) enum Abandoned {
     Again,
     All,
     Alive,
-    /// The store did not carry it out now.
     Failed(LayerError),
 }
 
@@ -287,8 +289,8 @@ pub(super) fn abandoned(writer: &mut Writer<'_>, owner: &[u8]) -> Result<(), Lay
     }
 }
 
-/// One transaction of [`abandoned`], for sessions after `after`. A session that fails by itself is left out. The
-/// owner is a dead pod or an earlier run of this one.
+/// One transaction of [`abandoned`], for sessions after `after`. A session that fails by itself is left out. The owner is the
+/// pod `dead`, or an earlier run of this pod.
 pub(super) fn abandon_some(
     writer: &mut Writer<'_>,
     owner: &[u8],
@@ -373,7 +375,7 @@ fn abandon(
                 applier.will(&broker, &will).await?;
             }
             if is_own {
-                // The broker was opened before the session became offline, and has not counted it.
+                // Opening the broker counted its stored offline sessions, when this one still had an owner.
                 let is_left = sessions::get(applier.tx, id, Read::Snapshot).await?.is_some();
                 applier.applied().count(&broker).began += usize::from(is_left);
             }

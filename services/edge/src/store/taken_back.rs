@@ -90,7 +90,7 @@ impl Writer<'_> {
         Some(Arc::new(message))
     }
 
-    /// Memory gets a will with its commit. Returns the receivers of that moment (P6).
+    /// Memory gets a will with its commit: returns the receivers of that moment (P6).
     pub(super) fn retain_will(&mut self, broker: &Arc<Broker>, will: &Arc<Message>) -> Arc<Routes> {
         if self.shared.is_shared || !will.is_retained() {
             self.retain_committed(broker, will, will.is_retained());

@@ -27,6 +27,7 @@ pub(super) fn room_for(trimmed: &Trimmed) -> usize {
 #[derive(Default)]
 pub(super) struct Trims {
     through: HashMap<StreamKey, Position>,
+    /// Brokers take turns.
     streams: StreamTurns,
 }
 
@@ -57,6 +58,7 @@ impl Writer<'_> {
             for (index, ((broker, stream), through)) in some.iter().enumerate() {
                 if room == 0 {
                     unserved.push(((*broker, *stream), *through));
+                // As in a checkpoint: nothing is removed for one reader while the stream has others.
                 } else if subscriptions::is_sole(&tx, *broker, *stream).await? {
                     // A large one leaves a part to each of the others.
                     let part = room.div_ceil(some.len() - index);
@@ -65,12 +67,12 @@ impl Writer<'_> {
                     rest.extend(trimmed.more.then_some(((*broker, *stream), *through)));
                 }
             }
-            // First those that have had nothing.
             unserved.append(&mut rest);
             Ok(unserved)
         });
         match self.wait(trimmed) {
             Ok(rest) => rest.into_iter().for_each(|(stream, through)| self.duties.trims.add(stream, through)),
+            // One of the streams may be at fault.
             Err(error) if some.len() > 1 && is_of_jobs(&error) => {
                 let (one, other) = some.split_at(some.len() / 2);
                 self.trim_these(one);

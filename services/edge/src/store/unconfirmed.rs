@@ -34,6 +34,7 @@ impl Unconfirmed {
         }
     }
 
+    /// The publisher knows of so many refusals of the connection; `count` is `None` once the connection has ended.
     pub(super) fn confirm(
         &mut self,
         publisher: PublisherKey,

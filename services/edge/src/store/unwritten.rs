@@ -14,7 +14,7 @@ const FILTERS_OF_JOB: usize = 100;
 const FILTERS_OF_STEP: usize = 500;
 
 impl Writer<'_> {
-    /// Tries the oldest of them in one transaction. Returns whether others are left and some of these were written.
+    /// Tries the oldest of them in one transaction, and returns whether others are left and some of these were written.
     pub(super) fn retry_unwritten(&mut self) -> bool {
         let (before, mut filters) = (self.unwritten.len(), 0);
         let fits = |job: &&Job| {

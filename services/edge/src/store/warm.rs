@@ -38,7 +38,7 @@ impl Applier<'_> {
             Write::Ids(ids) => self.owned(&ids.session).await,
             Write::Checkpoint(checkpoint) => self.owned(&checkpoint.session).await,
             Write::Detach(detach) => self.owned(&detach.session).await,
-            // These run concurrently, see [`Applier::all`].
+            // The rest reads concurrently in [`Applier::all`], or nothing.
             Write::Attach(_)
             | Write::Purge(_)
             | Write::Webhooks(_)

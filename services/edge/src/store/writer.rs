@@ -107,8 +107,8 @@ pub(super) struct Writer<'s> {
     pub(super) unwritten: Vec<Job>,
     /// CONNECTs that wait for another pod to release their session.
     waiting: Vec<Job>,
-    /// Refusals of messages with QoS 1 or 2 of which their publishers may not know yet. Later messages of these
-    /// publishers are refused as well, see [`Writer::without_refused`].
+    /// Refusals of messages with QoS 1 or 2 of which their publishers may not know yet, so that later messages of these are
+    /// refused as well, see [`Writer::without_refused`].
     unconfirmed: Unconfirmed,
     pub(super) taken_back: TakenBack,
     /// Whether the last write was refused, so that a series of refusals is logged once.
@@ -241,6 +241,7 @@ impl<'s> Writer<'s> {
                 Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Confirmed { .. }
             )
         });
+        // Due sessions go along (`sweep`): if their transaction fails, the jobs are written without them.
         let beside = if is_written { self.take_along() } else { None };
         let result = if is_written {
             let conflicts_max = if batch.len() > 1 || beside.is_some() { CONFLICTS } else { u32::MAX };

@@ -1,4 +1,5 @@
-//! Passes the webhooks whose queues have grown from the writer to the task that delivers events, and wakes the task.
+//! Passes the webhooks whose queues have grown from the writer, after the commit, to the task that delivers events. The task also
+//! searches the store for queues, so a notice that a crash loses only delays a delivery.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};

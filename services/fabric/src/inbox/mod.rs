@@ -35,7 +35,8 @@ pub(crate) struct Inbox {
 #[derive(Default)]
 struct Interest {
     announcement: u64,
-    /// All other pods have confirmed the join, so an unknown sender's numbers start at 0.
+    /// All other pods have confirmed the join, so an unknown sender's numbers start at 0; an overdue join is reported to the
+    /// sink without that.
     is_complete: bool,
     /// This pod was disconnected for long after the join was confirmed.
     is_doubtful: bool,

@@ -1,4 +1,5 @@
-//! A batch that arrives in parts, because it is longer than one NATS message may be.
+//! A batch that arrives in parts, because it is longer than one NATS message may be: if one is missing, the rest is dropped as
+//! `Stray`.
 
 use bytes::Bytes;
 

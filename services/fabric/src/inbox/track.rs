@@ -95,7 +95,7 @@ impl Track {
                 return 0;
             }
             Some(position) if position.generation == self.generation => position.next,
-            // All received messages were sent after the answer.
+            // The sender forgot this receiver after the answer, or had sent nothing: all received messages are later.
             Some(_) | None => 0,
         };
         self.since = Since::Number(since);

@@ -330,7 +330,6 @@ impl OutboxState {
     }
 }
 
-/// The bytes that a broker has in the queue.
 #[derive(Default)]
 struct BrokerShare {
     bytes: usize,

@@ -97,6 +97,7 @@ pub(super) struct Pod {
     /// Written commands that the server has not read.
     pub(super) wire: VecDeque<Up>,
     subscribed: BTreeSet<Subject>,
+    /// Messages that the NATS client has read, by subscription, until the fabric takes them.
     channels: BTreeMap<Subject, VecDeque<Down>>,
     pub(super) joined: BTreeSet<To>,
     pub(super) sent: BTreeMap<To, Vec<Stamp>>,

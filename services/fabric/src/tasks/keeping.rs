@@ -1,4 +1,5 @@
-//! Runs the timers, and handles changes of the connection.
+//! Runs the timers, and handles changes of the connection. Sending, which is another task, moves to another server on
+//! `must_move`.
 
 use std::time::Duration;
 

@@ -37,11 +37,12 @@ const WORDS_MIN: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
-/// Any number of threads may read while one thread inserts.
+/// Any number of threads may read while one thread inserts; to see an insert, a reader needs a lock or another ordering.
 #[derive(Debug)]
 pub struct Digest {
     shapes: [AtomicU64; SHAPES_MAX],
     bits: Box<[AtomicU64]>,
+    /// Since [`Self::decode`], if it was decoded: only the digest's own pod asks whether it is full.
     filters: AtomicUsize,
 }
 

@@ -23,7 +23,6 @@ impl Connection {
         self.write_auth(ReasonCode::SUCCESS, data, settings, out)
     }
 
-    /// Without reason string and user properties.
     //= [MQTT-3.1.2-24] [MQTT-3.15.2-2] [MQTT-3.15.2-3] v5
     fn write_auth(
         &self,
@@ -86,6 +85,7 @@ impl Connection {
         settings: &SessionSettings,
         out: &mut impl Out,
     ) -> SessionEffect<'a> {
+        // The caller sends the next challenge, or CONNACK.
         self.phase = Phase::Connecting;
         let what = match packet {
             Packet::Auth(auth) if auth.reason != ReasonCode::CONTINUE_AUTHENTICATION => {

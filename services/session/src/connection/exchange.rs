@@ -127,6 +127,7 @@ impl Connection {
                 self.completed();
             } else {
                 match session.inbound.get(id) {
+                    // An id that the store has (`kept`) is `Received` already.
                     Some(Receipt::Pending) => session.inbound.set(id, Receipt::Received { kept: false }),
                     Some(Receipt::Received { .. }) => {}
                     // The client abandoned the message meanwhile.
@@ -165,7 +166,6 @@ impl Connection {
                 }
                 outbox.complete(ack.packet_id);
             }
-            // Harmless, perhaps a repeated acknowledgement.
             None => return SessionEffect::None,
             Some(_) => return self.close(ReasonCode::PROTOCOL_ERROR, "PUBACK for a QoS 2 message", out),
         }
@@ -230,7 +230,7 @@ impl Connection {
         SessionEffect::None
     }
 
-    /// Call it after the store recorded the PUBREC.
+    /// The store has recorded the PUBREC.
     pub fn release(&mut self, id: PacketId, session: &mut Session, out: &mut impl Out) {
         let Some(outbox) = &mut session.outbox else { return };
         if let Some(SlotState::Releasing(_)) = outbox.state(id) {
@@ -239,7 +239,7 @@ impl Connection {
         }
     }
 
-    /// Call it after the store deleted the packet id.
+    /// The store has deleted the packet id.
     pub fn complete(&mut self, id: PacketId, session: &mut Session, out: &mut impl Out) {
         if session.inbound.get(id) == Some(Receipt::Released) {
             session.inbound.remove(id);

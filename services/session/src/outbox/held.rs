@@ -1,4 +1,5 @@
-//! Counts the memory of messages that the client has not acknowledged.
+//! Counts the memory of messages that the client has not acknowledged: those beyond [`UNCOUNTED_BYTES_MAX`] of a session, by a
+//! [`Hold`] each.
 
 use std::sync::Arc;
 

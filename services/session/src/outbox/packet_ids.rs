@@ -115,7 +115,6 @@ impl Outbox {
         self.number_slots();
     }
 
-    /// Numbers all slots anew.
     pub(super) fn number_slots(&mut self) {
         let Some(used) = self.used.as_mut().filter(|_| self.skipped_ids) else { return };
         let slots = (self.removed..).zip(&self.slots).filter(|(_, slot)| !slot.is_done());

@@ -73,6 +73,7 @@ impl Outbox {
         }
     }
 
+    /// Takes back the last [`Outbox::open_replay`], unless it is the one that is read next.
     pub(crate) fn withdraw_replay(&mut self) {
         if self.replay_points.len() > 1 {
             self.replay_points.pop_back();

@@ -49,6 +49,7 @@ impl Outbox {
         let slot = &mut self.slots[index];
         let again = !std::mem::replace(&mut slot.never_sent, false);
         slot.sent = true;
+        // A PUBREL counts, too: its exchange is open until PUBCOMP.
         self.window += 1;
         (slot.id, &slot.state, again)
     }

@@ -12,8 +12,8 @@ impl Core {
     pub(super) fn schedule(&mut self, session: u32) {
         let local = &mut self.sessions[session as usize];
         let next = [local.will_at, local.term].into_iter().filter(|at| *at != 0).min();
-        // The calendar checks the session from time to time. Entries for distant dates would pile up with every
-        // session that comes and goes.
+        // The calendar checks the session at least every `LOOK_AT_SESSIONS_S` (`looked_at`: when next), because entries for
+        // distant dates would pile up with every session that comes and goes; each of these times is 0 for never.
         let Some(at) = next.map(|next| next.min(self.now + LOOK_AT_SESSIONS_S)) else { return };
         if local.looked_at == 0 || at < local.looked_at {
             local.looked_at = at;

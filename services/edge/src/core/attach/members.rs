@@ -59,6 +59,7 @@ impl Core {
         is_over
     }
 
+    /// In one turn, because the session must get no more messages of its groups.
     pub(super) fn go_offline(&mut self, session: u32) {
         let target = self.target_of(session);
         let local = &self.sessions[session as usize];

@@ -40,7 +40,7 @@ impl SearchedPage {
         Self { asked, found: BTreeMap::new() }
     }
 
-    /// Adds a client of the page's broker if it belongs to the page.
+    /// Adds a client of the page's broker if it belongs to the page, and returns the work.
     pub(super) fn see(&mut self, slot: u32, local: &LocalSession, who: &ClientUser) -> u64 {
         let Question::Page { after, search, .. } = &self.asked.question else { return 0 };
         let id = local.session.client_id();

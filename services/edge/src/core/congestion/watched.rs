@@ -19,6 +19,7 @@ pub(in crate::core) struct Watched {
     of: HashMap<ConnectionId, Vec<RecentProgress>, foldhash::fast::RandomState>,
 }
 
+/// Topics with the same receivers: how many accept messages (`moving`), and how many of these lag (`behind`).
 struct RecentProgress {
     progress: RouteProgress,
     at: Millis,
@@ -52,6 +53,7 @@ impl Watched {
         now: Millis,
     ) -> bool {
         if self.of.len() >= WATCHED_PUBLISHERS_MAX && !self.of.contains_key(&publisher) {
+            // The topic decides by itself.
             return true;
         }
         let recent = self.of.entry(publisher).or_default();

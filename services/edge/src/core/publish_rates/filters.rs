@@ -35,6 +35,7 @@ impl Core {
             let until = millis(quota.subscribe(filters as u64, nanos(now_ms)));
             if until > now_ms {
                 self.pauses.rates.of(id).filters = Some((filters as u64, until));
+                // [`Self::waits_on_for_filters`] is called then, or earlier.
                 self.pauses.rates.look(id, until, now_ms);
                 self.reached(slot, Limit::BrokerFilterRate);
             }

@@ -27,7 +27,7 @@ pub(in crate::core) struct Lookup {
     qos: QoS,
     identifier: u32,
     left_out: u64,
-    /// Set when the replay continues after a restart: only QoS 1 and 2 messages are due, and not on these topics.
+    /// Set when the replay continues in a session from the store: only QoS 1 and 2 messages are due, and not on these topics.
     is_had: Option<Arc<Topics>>,
 }
 

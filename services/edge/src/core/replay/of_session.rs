@@ -15,13 +15,12 @@ use crate::core::{limits, work};
 use crate::jobs::replay::Replay;
 use crate::metrics::BrokerCounters;
 
-/// The unfinished look-ups of one session.
 pub(in crate::core) struct SessionReplay {
     pub(super) generation: u32,
     pub(super) is_listed: bool,
     /// Only the first look-up may hold a snapshot of the retained messages; new ones release theirs at once.
     pub(super) has_released: bool,
-    /// For each slot that the session has marked.
+    /// For each point of its queue that the session has reserved for retained messages.
     pub(super) slots: VecDeque<ReplaySlot>,
     /// Look-ups that joined the last slot, because the session has no more slots.
     pub(super) late: Late,
@@ -48,7 +47,7 @@ impl SessionReplay {
             || self.slots.len() > 1 && lookups() >= limits::REPLAY_LOOKUPS_MAX
     }
 
-    /// Adds look-ups to the last slot, as many as a turn has budget for. Returns the work.
+    /// Adds look-ups to the last slot, as many as a turn has budget for, and returns the work.
     pub(super) fn join(&mut self, counters: &BrokerCounters) -> u64 {
         let is_first = self.slots.len() == 1;
         let Some(last) = self.slots.back_mut() else { return 0 };
@@ -73,7 +72,7 @@ impl SessionReplay {
         work
     }
 
-    /// Frees some look-ups of a session that has ended. Returns whether there are more.
+    /// Frees some look-ups of a session that has ended, and returns whether there are more.
     pub(in crate::core) fn free_some(&mut self, work: &mut u64) -> bool {
         while *work < work::FILTERS {
             let has_freed = match self.slots.back_mut() {
@@ -108,6 +107,7 @@ impl SessionReplay {
             let lookup = match slot.next(session, broker) {
                 Next::Lookup(lookup) => lookup,
                 Next::Nothing => continue,
+                // Look-ups that join later belong to this slot.
                 Next::End if is_awaited => break,
                 Next::End => {
                     self.end_slot();

@@ -24,7 +24,8 @@ pub(in crate::core) struct ReplaySlot {
 pub(super) struct DueReplay {
     /// Its filter is empty once the subscription has ended.
     replay: Replay,
-    /// Insertions into the tree of retained messages. `None`: the store has not read them.
+    /// Insertions into the tree of retained messages at the SUBSCRIBE, because later ones are delivered live; `None`: the store
+    /// has not read them.
     insertions: Option<u64>,
 }
 
@@ -40,7 +41,6 @@ impl DueReplay {
         &self.replay.filter
     }
 
-    /// Frees what it holds.
     pub(super) fn end(&mut self) {
         (self.replay.filter, self.replay.retained) = Default::default();
     }

@@ -16,8 +16,8 @@ use crate::jobs::{AttachWrite, AttachedSession, DetachWrite, StoredPage, Write};
 use crate::quota::Limit;
 
 impl Core {
-    /// Requests a connection's session from the store, or has the store end an existing one. Requests for the same
-    /// client id run one after another, because the answers may come in another order.
+    /// Requests a connection's session from the store, or has the store end an existing one: for one client id one after
+    /// another, because the answers may come in another order.
     pub(in crate::core) fn ask_for_session(
         &mut self,
         slot: u32,

@@ -43,6 +43,7 @@ impl Core {
         unstored
     }
 
+    /// The copy carries the identifiers of all matching subscriptions, also of those whose messages the store does not keep.
     fn deliver_read(&mut self, session: u32, unstored: &UnstoredFilters, entry: &PageEntry) {
         let (message, publisher, sources) = entry;
         let local = &self.sessions[session as usize];

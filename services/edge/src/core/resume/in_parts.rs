@@ -57,7 +57,7 @@ impl Core {
         }
     }
 
-    /// Continues with the session of this connection. Returns false if a later turn must continue.
+    /// Continues with the session of this connection; returns false if a later turn must continue.
     pub(in crate::core) fn resume_more(&mut self, slot: u32) -> bool {
         let Some(mut resumption) = self.work.resumptions.remove(&slot) else { return true };
         let session = self.connections[slot as usize].session;

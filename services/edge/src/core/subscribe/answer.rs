@@ -33,7 +33,8 @@ impl LocalSession {
 }
 
 impl Core {
-    /// The filters that the last turn granted wait for the store: until it has answered, no other answer ends them.
+    /// Notes that the filters which the last turn granted wait for the store: until it has answered, the refusal of an earlier
+    /// SUBSCRIBE does not end them.
     pub(super) fn expect_answer(&mut self, slot: u32, subscribe: &mut SubscribeInProgress) {
         let SubscribeInProgress { read, identifiers, granted, pending, .. } = subscribe;
         if granted.is_empty() {
@@ -99,6 +100,7 @@ impl Core {
         if pending.asks {
             let new = local.new_subscriptions.get_or_insert_default();
             new.reading += 1;
+            // No retained messages are read for a session that has ended.
             pending.asker = Arc::downgrade(&new.asker);
         }
         if let Some(persistent) = &mut local.persistent {

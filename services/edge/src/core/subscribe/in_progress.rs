@@ -36,6 +36,8 @@ impl SubscribeInProgress {
         self.holds
     }
 
+    /// Changes session and router for the filters from `done` on whose rights are in `checked`; the caller moves `done`, and
+    /// the store has to answer for those in `granted`, so that a refusal can undo them.
     pub(super) fn carry_out(
         &mut self,
         edit: &mut Edit<'_>,
@@ -129,7 +131,8 @@ impl PacketTask {
         }
     }
 
-    /// Charges the broker for a packet that takes several turns. Changes that the server makes count nowhere.
+    /// Charges the broker for the memory of a packet that takes several turns, until it is carried out; changes that the server
+    /// makes (they have no packet id) count nowhere.
     pub(in crate::core) fn charge(
         &mut self,
         by: &Arc<IncompletePackets>,

@@ -12,7 +12,6 @@ use crate::core::Core;
 use crate::core::work::{self, PacketTask};
 use crate::jobs::PendingSubscribe;
 
-/// The subscription identifiers of filters.
 pub(super) enum Identifiers {
     /// A SUBSCRIBE has one for all of its filters.
     All(u32),

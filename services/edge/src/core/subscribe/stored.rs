@@ -161,6 +161,7 @@ impl Core {
         let durable: Vec<_> =
             filters.zip(subscribed).filter_map(|(filter, stored)| Some((filter, (*stored)?))).collect();
         let Some(persistent) = &mut self.sessions[target.slot as usize].persistent else { return };
+        // A late one was counted when the store refused it.
         persistent.writing_back -= u32::from(!subscribe.pending.is_late);
         self.route_durable(target, &durable);
         if self.sessions[target.slot as usize].add_sources(durable, self.following.handed_over) {

@@ -114,7 +114,7 @@ impl Core {
         }
     }
 
-    /// Continues with the store's answers for this connection. Returns false if a later turn must continue.
+    /// Continues with the store's answers for this connection; returns false if a later turn must continue.
     pub(in crate::core) fn answer_more(&mut self, slot: u32) -> bool {
         while let Some(mut answer) = work::pop_of(&mut self.work.stored_answers, slot) {
             let session = self.connections[slot as usize].session;
@@ -228,7 +228,6 @@ impl LocalSession {
         let Some(persistent) = &mut self.persistent else { return false };
         let session = &self.session;
         let source = |durable: (Box<str>, Subscribed)| {
-            // The subscription may have ended meanwhile.
             session.subscription(&durable.0).filter(|_| is_read(&durable))?;
             let (filter, Subscribed { stream, since, .. }) = durable;
             Some(FilterSource { source: StreamSource { stream, since }, filter })

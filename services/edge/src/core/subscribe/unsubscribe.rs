@@ -19,6 +19,7 @@ impl Core {
         self.end_filters(slot, filters, Some(unsubscribe.packet_id));
     }
 
+    /// Ends subscriptions for the server, at once: other filter changes wait for the end of the turn.
     pub(in crate::core) fn end_subscriptions(&mut self, slot: u32, filters: Vec<Box<str>>) {
         self.end_filters(slot, filters.into(), None);
         self.change_filters_now(slot);
@@ -90,6 +91,7 @@ impl Core {
         if local.generation != target.generation {
             return;
         }
+        // A persistent session leaves this loop when its connection ends, so it has one.
         let slot = local.connection;
         if !stored {
             let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;

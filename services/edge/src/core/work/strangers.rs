@@ -13,6 +13,7 @@ impl Core {
     }
 
     fn wait_in_turn(&mut self, slot: u32, broker: u64, waiting: WaitingClient) {
+        // Broker 0: the connection has no session.
         let waiting = match self.connects.times.get(&slot).filter(|_| broker == 0) {
             Some(times) => {
                 self.work.strangers.push(times.address, waiting);

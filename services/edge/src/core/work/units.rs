@@ -46,9 +46,9 @@ pub(in crate::core) const SYSTEM_CALL: u64 = 20;
 pub(in crate::core) const RECORD: u64 = 4;
 /// Bytes of a TLS record besides its plaintext.
 pub(in crate::core) const RECORD_OVERHEAD: usize = 22;
-/// Writing to a socket. The kernel takes the packet to the network card, or to a receiver on the same machine, within the call.
+/// Writing to a socket: the kernel takes the packet to the network card, or to a receiver on the same machine, within the call.
 pub(in crate::core) const SEND: u64 = 60;
-/// Bytes written to a socket for one unit, besides [`SEND`]. A peer with a small window takes a megabyte in 1,000 segments.
+/// Bytes written to a socket for one unit, besides [`SEND`]: a peer with a small window takes a megabyte in 1,000 segments.
 pub(in crate::core) const WRITTEN_BYTES: usize = 64;
 /// Output above this is timed while it is written.
 pub(in crate::core) const TIMED_BYTES: usize = 16 * 1024;

@@ -18,7 +18,6 @@ pub(super) struct History {
     has_row: bool,
 }
 
-/// The time that one reading covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReadingSpan {
     pub(super) from_ms: u64,
@@ -63,7 +62,8 @@ impl History {
         self.hour.is_empty() && !self.has_row
     }
 
-    /// Counts towards the present minute and hour, and returns the rows to write at their ends.
+    /// Counts towards the present minute and hour, and returns the rows to write at their ends. `began_ms`: when this process
+    /// began to count, which the first row shows.
     pub(super) fn points(&mut self, counted: &Point, span: ReadingSpan, began_ms: u64) -> Vec<NewPoint> {
         let (mut rows, mut left) = (BTreeMap::new(), *counted);
         let parts = span.parts();

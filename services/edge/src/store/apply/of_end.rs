@@ -87,8 +87,8 @@ impl Applier<'_> {
     }
 }
 
-/// Progress of a session whose connection ends: the cursor up to which all is acknowledged, and what is acknowledged
-/// after it.
+/// Progress of a session whose connection ends, which got all messages up to `base`, and later those in `had` and `recent`: the
+/// cursor up to which all is acknowledged, and what is acknowledged after it.
 fn progress(detach: &DetachWrite) -> (Position, Positions) {
     let sent = detach.in_flight.iter().filter_map(|(_, in_flight)| match in_flight {
         InFlight::Published(entry) | InFlight::Unsent(entry) => Some(entry),
@@ -100,6 +100,7 @@ fn progress(detach: &DetachWrite) -> (Position, Positions) {
     had.progress(detach.base, open_positions(sent.chain(&detach.unsent)))
 }
 
+/// The rows that the store does not have: not of ids in `standing`, and of whole messages only [`WHOLE_BYTES_MAX`] together.
 fn rows(detach: &DetachWrite, clock: &Clock) -> Vec<(u16, Vec<u8>)> {
     let mut whole = 0;
     let row = |(id, in_flight): &(PacketId, InFlight)| {

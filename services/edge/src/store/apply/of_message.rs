@@ -43,6 +43,7 @@ impl Applier<'_> {
                 self.fence(session).await?;
             }
         }
+        // A will of this transaction is the topic's retained message now.
         if publish.retains && !self.applied().has_retained_will(publish) {
             // It writes the broker's current retained message, so the order of jobs does not matter.
             let current = broker.retained.get(message.topic());
@@ -53,6 +54,7 @@ impl Applier<'_> {
             self.retain(broker, message.topic(), retained).await?;
         }
         if self.shared.is_shared {
+            // A stream that another pod creates before the commit must have the message.
             self.watch(broker, message.topic())?;
         }
         if is_settled {

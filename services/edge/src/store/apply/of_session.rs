@@ -189,6 +189,7 @@ impl Applier<'_> {
         Ok(Some(record.owner))
     }
 
+    /// Ends a session wherever it is: another pod that has it is notified, and closes its connection.
     pub(super) async fn purge(&self, purge: &Purge) -> Result<WriteOutcome, LayerError> {
         let id = SessionId { broker: purge.broker.id, client: purge.client.as_bytes() };
         let before = subscriptions::list(self.tx, id).await?;
@@ -281,7 +282,7 @@ impl Applier<'_> {
         Ok(WriteOutcome::Done)
     }
 
-    /// Marks messages as taken by a member. Memory follows after the commit. Returns false, and marks none, if another
+    /// Marks messages as taken by a member; memory follows after the commit. Returns false, and marks none, if another
     /// pod has one of them by now: the job is then fenced, and its transaction commits nevertheless.
     pub(in crate::store) async fn take_from_groups(
         &self,

@@ -14,6 +14,7 @@ struct Save {
     key: StreamKey,
     outstanding: Vec<Position>,
     acknowledged: Vec<Position>,
+    /// The last transaction had no room to trim all of the stream.
     goes_on: bool,
 }
 

@@ -39,14 +39,15 @@ impl Writer<'_> {
         while self.save_some_groups() && self.groups.saved_to.is_some() {}
     }
 
-    /// Stores the progress of some groups in one transaction, and deletes the messages of their streams up to the cursor: a
-    /// broker with very many groups must not delay the jobs of others for a commit each.
+    /// Stores the progress of some groups in one transaction, deletes the messages of their streams up to the cursor, and
+    /// returns whether another step has to follow: a broker with very many groups must not delay the jobs of others for a
+    /// commit each.
     pub(in crate::store) fn save_some_groups(&mut self) -> bool {
         let brokers = &self.shared.brokers;
         let groups = &mut self.groups;
         if groups.saved_to.is_none() {
             groups.taken = 0;
-            // A closed broker has no members. Its next opening reads the progress again.
+            // A closed broker has no members, and its next opening reads the progress again.
             groups.of.retain(|(broker, _), group| group.unsaved || brokers.peek(*broker).is_some());
         }
         let begin = groups.saved_to.map_or(Bound::Unbounded, Bound::Excluded);

@@ -199,6 +199,7 @@ impl Client {
             world.model.borrow_mut().is_lost(will.number, world.ms());
         }
         if link.is_open {
+            // Clocks of pods may differ from the true time, each way.
             let slack_ms = 2 * world.plan.clocks_ms + 2_000;
             let until_ms = (world.ms() + 1_000 * u64::from(self.expiry_s)).saturating_sub(slack_ms);
             self.lives_until_ms = if link.leaves { 0 } else { until_ms };

@@ -57,6 +57,7 @@ pub(super) enum Fate {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
+    /// Cleanup, which frees room, is not refused.
     Full,
     Broken,
     Away,

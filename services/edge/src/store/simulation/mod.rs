@@ -142,9 +142,9 @@ impl Plan {
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     simulated_s: u64,
-    /// Everything that happened, as a number.
     trace: u64,
     commits: u64,
+    /// Transactions that did not ask for a read version.
     unasked: u64,
     acknowledged: u64,
     delivered: u64,

@@ -148,7 +148,6 @@ impl Model {
         *last = key.number.max(*last);
     }
 
-    /// A member of the shared subscription gets a message.
     pub(super) fn delivers_shared(&mut self, client: &str, key: Key, qos: u8) {
         self.delivered += 1;
         let count = &mut self.group.entry(key).or_default()[usize::from(qos)];
@@ -237,7 +236,6 @@ impl Model {
         }
     }
 
-    /// A session reads a will at this position.
     pub(super) fn will_fires(&mut self, number: u32, position: [u8; 12]) {
         let seen = self.wills.get_mut(&number).unwrap();
         seen.positions.insert(position);

@@ -19,7 +19,6 @@ use crate::streams::StoredGroup;
 const WINDOW: usize = 10;
 const ID_MAX: u16 = 60_000;
 
-/// A message that is not sent on this connection yet.
 struct Waiting {
     entry: OutboxEntry,
     id: Option<u16>,
@@ -143,7 +142,7 @@ impl Outbox {
         }
     }
 
-    /// PUBREC has come. Returns the position of the message; `None`: it is released already.
+    /// PUBREC has come: returns the position of the message; `None`: it is released already.
     pub(super) fn received(&mut self, id: u16) -> Option<Option<StoredPosition>> {
         let (_, flight) = self.flights.iter().find(|(known, _)| *known == id)?;
         let InFlight::Published(entry) = flight else { return None };
@@ -236,6 +235,7 @@ pub(super) struct Ended {
     pub(super) in_flight: Vec<(PacketId, InFlight)>,
     pub(super) standing: Vec<u16>,
     pub(super) unsent: Vec<OutboxEntry>,
+    /// For other members of their groups.
     pub(super) left: Vec<OutboxEntry>,
     /// The session has these if the store has their packet ids; otherwise they go back.
     pub(super) begun: Vec<OutboxEntry>,

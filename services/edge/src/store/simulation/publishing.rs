@@ -34,7 +34,6 @@ impl Core {
         }
         let routes = Arc::new(Routes::new(turn.broker.clone(), key.topic().into()));
         if !turn.world.plan.is_shared && routes.stored.streams.is_empty() {
-            // Nobody wants it.
             let answer = match qos {
                 2 => ToClient::PubRec { id, stored: true },
                 _ => ToClient::PubAck { id, stored: true },
@@ -121,6 +120,7 @@ impl Core {
         }
     }
 
+    /// A client that uses the id of a refused message again knows of the refusal.
     fn note_reuse(&mut self, number: u32, id: u16) {
         if self.unconfirmed.get(&number).is_some_and(|refusals| refusals.last == id)
             && let Some(refusals) = self.unconfirmed.remove(&number)
@@ -143,6 +143,7 @@ impl Core {
         }
     }
 
+    /// The writer then accepts later messages of the publisher.
     fn confirm(&mut self, publisher: PublisherKey, connection: Option<ConnectionId>, count: Option<u32>) {
         self.jobs.push(Job { write: Write::Confirmed { publisher, connection, count }, ack: None });
     }

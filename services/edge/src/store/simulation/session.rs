@@ -48,12 +48,12 @@ pub(super) struct Local {
     save_us: u64,
 }
 
-/// How far a session has read its streams.
 #[derive(Default)]
 pub(super) struct Reading {
     sources: Vec<(String, StreamSource)>,
     pub(super) version: u32,
     through: Position,
+    /// Messages behind `through` that it has got.
     had: Positions,
     is_asked: bool,
     is_at_end: bool,
@@ -198,7 +198,7 @@ impl Local {
         Some(StreamRead { core: 0, broker: turn.broker.clone(), sources, cursor: reading.through, reader })
     }
 
-    /// Nothing comes before what is in flight.
+    /// Without anything more to read, rows in flight have no page to wait for.
     fn repeat_rows(&mut self) {
         for (id, entry) in std::mem::take(&mut self.reading.rows).into_values() {
             self.outbox.repeat(id, entry);

@@ -46,6 +46,7 @@ struct Seat {
 /// A part that acts, or waits inside its call.
 struct Frame {
     pod: Option<usize>,
+    /// The pod's life when the call began; another one shows that the pod was killed.
     life: u32,
     is_patient: bool,
 }
@@ -226,7 +227,6 @@ impl World {
         }
     }
 
-    /// Lets the others act for `wait`, or until `is_over`.
     pub(super) fn pass(&self, wait: Duration, is_over: &dyn Fn() -> bool) {
         let until_us = self.micros() + wait.as_micros() as u64;
         while !is_over() && self.turn(until_us) {}

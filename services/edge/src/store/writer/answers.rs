@@ -73,10 +73,13 @@ impl Writer<'_> {
         self.serve_groups();
     }
 
-    /// A publish is committed, or another connection has the session, which sends the message again if it was not stored.
+    /// A publish is committed, or (`is_fenced`) another connection has the session, which sends the message again if it was not
+    /// stored. `is_replaced`: a will of the same transaction is the topic's retained message now.
     fn published(&mut self, publish: &PublishWrite, is_fenced: bool, is_replaced: bool) {
+        // Without effect on messages whose position [`Self::settle`] has set.
         publish.message.set_position(None);
         if is_fenced {
+            // Out of the retained messages in memory.
             self.take_back(publish);
             return;
         }
@@ -94,6 +97,7 @@ impl Writer<'_> {
         }
         self.hand_on_to_groups(publish);
         if self.shared.is_shared {
+            // Receivers got the message before the commit.
             let is_live = !publish.deliver && publish.message.qos() == QoS::AtMostOnce;
             self.announce(&publish.routes, &publish.message, publish.from, publish.publisher, is_live);
         }
@@ -107,7 +111,7 @@ impl Writer<'_> {
         self.send(None);
     }
 
-    /// Charges brokers for filters of ended sessions, which their jobs could not estimate.
+    /// Charges brokers for filters of ended sessions, which their jobs could not estimate: later jobs of the broker pay.
     pub(super) fn charge(&mut self, batch: &[Job], applied: &Applied) {
         let mut costs: HashMap<u64, (usize, usize)> = HashMap::new();
         let of_jobs = applied.changes_of_jobs.unwrap_or(applied.changes.len());

@@ -10,7 +10,8 @@ use super::{RETRY, Writer};
 const ASKED_PER_TRANSACTION: usize = 250;
 
 impl Writer<'_> {
-    /// One transaction of CONNECTs, because other jobs must not wait for all of them.
+    /// One transaction of CONNECTs, because other jobs must not wait for all of them. A CONNECT whose session another pod still has
+    /// comes back to `waiting`.
     pub(super) fn ask_again(&mut self) {
         let now_ms = self.shared.clock.now();
         let due = self.waiting.iter().enumerate().filter_map(|(at, job)| match &job.write {

@@ -54,6 +54,7 @@ impl Writer<'_> {
         self.routes.get(&routes.broker, &routes.topic)
     }
 
+    /// For shared subscriptions whose streams store the message.
     pub(super) fn hand_on_to_groups(&mut self, publish: &PublishWrite) {
         let PublishWrite { message, routes, .. } = publish;
         // A stream that was created meanwhile has the message, too.
@@ -101,6 +102,7 @@ impl Writer<'_> {
         }
     }
 
+    /// For shared subscriptions that get the message live: those without a stream, and with QoS 0 all.
     pub(super) fn deliver_to_groups(
         &mut self,
         routes: &Arc<Routes>,

@@ -41,11 +41,12 @@ impl Writer<'_> {
                 self.take_back(&publish);
                 self.refuse_publish(&publish, job.ack, why);
             }
-            // Tried again: otherwise the session's will would never be published, and the session would never expire.
+            // Tried again from `unwritten`: otherwise the session's will would never be published, and the session would never expire.
             write @ (Write::Detach(_) | Write::Webhooks(_)) if !has_bug(WriterBug::ForgetsDetach) => {
                 self.unwritten.push(Job { write, ack: None });
             }
             write => {
+                // Undoes of subscriptions are tried again, too: a SUBACK has said that these failed.
                 if why != Why::Content {
                     self.undo_later(&write);
                 }
@@ -108,8 +109,8 @@ impl Writer<'_> {
         left
     }
 
-    /// Finds out whether the store accepts writes again. Needed while all publishers are refused because of an earlier
-    /// refusal, so that no job of theirs would show it.
+    /// Finds out whether the store accepts writes again, while all publishers are refused because of an earlier refusal, so
+    /// that no job of theirs would show it.
     pub(super) fn probe(&mut self) {
         let shared = self.shared;
         self.marked = None;

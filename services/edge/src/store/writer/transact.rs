@@ -13,7 +13,8 @@ use crate::store::bugs::{WriterBug, has_bug};
 use crate::store::{Job, StoreContext};
 
 impl Writer<'_> {
-    /// Runs `body` until it has committed exactly once. If an attempt's outcome is unknown, the commit marker decides.
+    /// Runs `body` until it has committed exactly once. If an attempt's outcome is unknown, the commit marker decides, which
+    /// replaces that of the transaction before (`marked`).
     /// An error means that nothing was committed, except [`StoreError::CommitUnknown`]: the process ends before the
     /// store has answered. After a number of conflicts it gives up.
     pub(in crate::store) fn transact(

@@ -1,0 +1,65 @@
+//! Writes of an open transaction that the client library does not have yet.
+//!
+//! The library keeps a tree of a transaction's writes, so that its reads see them. Building this tree took a fifth of the
+//! CPU time of a server that stores messages, whose transactions read first and write afterwards. So the library gets the
+//! writes only at the next read. If no read follows, they are committed by a second transaction at the same read version,
+//! with the same read conflicts and without the tree (READ_YOUR_WRITES_DISABLE, which must be set before the first read).
+
+use ::foundationdb as fdb;
+use bytes::Bytes;
+use fdb::{
+    FdbResult,
+    options::{ConflictRangeType, MutationType, TransactionOption as FdbOption},
+};
+
+use super::{ClusterHandle, space::Space};
+use crate::engine::stamped::StampedKeys;
+
+/// Keys have the prefix of the store.
+pub(super) enum Write {
+    Set(Vec<u8>, Bytes),
+    Clear(Vec<u8>),
+    ClearRange(Ends),
+    Add(Vec<u8>, i64),
+    Conflict(Ends),
+}
+
+/// The first key of a range, and the key after its last one.
+pub(super) type Ends = (Vec<u8>, Vec<u8>);
+
+impl Write {
+    pub(super) fn apply(&self, open: &fdb::Transaction) -> FdbResult<()> {
+        match self {
+            Self::Set(key, value) => open.set(key, value),
+            Self::Clear(key) => open.clear(key),
+            Self::ClearRange((begin, end)) => open.clear_range(begin, end),
+            Self::Add(key, addend) => open.atomic_op(key, &addend.to_le_bytes(), MutationType::Add),
+            Self::Conflict((begin, end)) => {
+                return open.add_conflict_range(begin, end, ConflictRangeType::Write);
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn stamp(open: &fdb::Transaction, space: &Space, stamped: StampedKeys) {
+    for stamped in stamped.into_vec() {
+        let key = space.stamped(&stamped);
+        open.atomic_op(&key, &stamped.value, MutationType::SetVersionstampedKey);
+    }
+}
+
+/// A transaction that has these read conflicts and writes, and reads nothing. Its read version is set before its commit.
+pub(super) fn without_reads(
+    cluster: &ClusterHandle,
+    reads: &[Ends],
+    writes: &[Write],
+) -> FdbResult<fdb::Transaction> {
+    let open = cluster.database.create_trx()?;
+    open.set_option(FdbOption::ReadYourWritesDisable)?;
+    for (begin, end) in reads {
+        open.add_conflict_range(begin, end, ConflictRangeType::Read)?;
+    }
+    writes.iter().try_for_each(|write| write.apply(&open))?;
+    Ok(open)
+}
