@@ -17,7 +17,8 @@ use crate::{
     after, limits::KEY_SPACE_END,
 };
 
-/// The value of this key is the id of the running copy, then the key before which all is copied.
+/// The value of this key is the id of the running copy, then the key before which all is copied or
+/// compared.
 /// The layers' keys are tuples, whose first byte is smaller, so a copy does not overwrite this key.
 const UNFINISHED_KEY: &[u8] = b"\xfecopy";
 const ID_BYTES: usize = 8;
