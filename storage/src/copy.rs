@@ -69,8 +69,8 @@ pub async fn copy_is_unfinished(database: &Database) -> Result<bool, StoreError>
     Ok(unfinished_at(database).await?.is_some())
 }
 
-/// Makes `target`, which is empty or the target of an interrupted copy, equal to `source`. Calls
-/// `progress` after each page.
+/// Makes `target`, which is empty or the target of an interrupted copy, equal to `source`, and
+/// calls `progress` after each page.
 ///
 /// # Errors
 /// See [`CopyError`].

@@ -1,5 +1,3 @@
-//! A range of keys, from a first key to before an end.
-
 use bytes::Bytes;
 
 /// Keys from `begin` up to but without `end`.

@@ -27,7 +27,7 @@ in_state() { terraform -chdir="$work" state list | grep -c ingress_rule; }
 
 in_aws() { "$tools/deploy-aws/bin/aws" ec2 describe-security-group-rules --output text --query 'length(SecurityGroupRules[?!IsEgress])'; }
 
-# interrupt: an apply gets SIGINT after its tenth rule.
+# interrupt: an apply gets SIGINT after its tenth rule; interrupted/main.tf has 60.
 interrupt() {
     local applying code=0
     # Without `nice` before it, so that $! is Terraform.

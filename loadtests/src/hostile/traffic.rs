@@ -110,6 +110,7 @@ pub(super) fn combinations(levels: u32, choices: [&str; 2]) -> Vec<String> {
         .collect()
 }
 
+/// Waits for the answer to a PINGREQ, which shows that the server has read all packets before.
 pub(super) fn finish(client: &mut Client, seconds: f64) -> bool {
     client.send(&[0xC0, 0]) && client.wait_for(PINGRESP, seconds).is_some()
 }

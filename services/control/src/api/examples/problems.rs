@@ -46,7 +46,6 @@ fn example(name: &str) -> Option<Value> {
     Some(problem)
 }
 
-/// Shows the problem of this name.
 pub(in crate::api) fn show(name: &str, response: &mut Response) {
     for content in response.content.values_mut() {
         if let RefOr::T(content) = content {
