@@ -1,3 +1,5 @@
+//! A range of keys, from a first key to before an end.
+
 use bytes::Bytes;
 
 /// Keys from `begin` up to but without `end`.

@@ -2,7 +2,7 @@
 # Interrupts an apply against moto, and has the next one finish it with orphans.py: a part of `make check-deploy`.
 #
 # The provider cancels its calls when somebody presses Ctrl-C. AWS, and moto, may have made the rule by then, so it is there and not in the state.
-# That does not happen each time, so one rule is taken out of the state here.
+# An interruption does not always come at that moment, so this check takes one rule out of the state itself.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -235,7 +235,7 @@ func (l *ledger) arrived() int {
 	return l.arrivals
 }
 
-// complete says whether so many publishers have finished, and either nothing is missing or nothing
+// complete says whether this number of publishers has finished, and either nothing is missing or nothing
 // has arrived for the given time.
 func (l *ledger) complete(publishers int, quiet time.Duration) bool {
 	l.mu.Lock()

@@ -60,7 +60,7 @@ impl Drop for Sink {
     }
 }
 
-/// Reads and discards until `done`, at most so many bytes a second, and counts the bytes.
+/// Reads and discards until `done`, at most `bytes_a_second`, and counts the bytes.
 fn swallow(mut stream: TcpStream, bytes_a_second: Option<u64>, count: &AtomicU64, done: &AtomicBool) {
     let mut buffer = vec![0; READ_BYTES];
     let begun_ns = clock::now_ns();

@@ -108,7 +108,7 @@ pub async fn take_due(tx: &Transaction, range: DueRange<'_>, limit: usize) -> La
     Ok(taken)
 }
 
-/// Removes and returns those of these due times that are still there. Callers conflict only about the same ones.
+/// Removes and returns the listed due times that are still there. Callers conflict only about the same ones.
 pub async fn take_listed(tx: &Transaction, listed: &[Due]) -> LayerResult<Vec<Due>> {
     let mut taken = Vec::new();
     for due in listed {

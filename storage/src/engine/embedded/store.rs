@@ -1,3 +1,5 @@
+//! Wraps the part of fjall that this engine uses.
+
 use std::{
     io::ErrorKind,
     path::Path,

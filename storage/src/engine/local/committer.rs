@@ -37,7 +37,6 @@ pub(super) struct Committer<B: Backend> {
     /// The backend refused a write for lack of space; it is asked again even without new
     /// transactions, because it may be making room.
     short: bool,
-    /// The backend may have something to free.
     unfreed: bool,
 }
 
