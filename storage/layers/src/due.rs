@@ -67,7 +67,7 @@ pub fn schedule(tx: &Transaction, due: &Due) -> LayerResult<()> {
     Ok(tx.set(due.key(), Bytes::new())?)
 }
 
-/// The row was scheduled for the same moment.
+/// `due` must have the time for which it was scheduled, because the time is part of the key.
 pub fn cancel(tx: &Transaction, due: &Due) -> LayerResult<()> {
     Ok(tx.clear(due.key())?)
 }

@@ -1,5 +1,5 @@
-//! The mapped control file, one independent number for each [`Field`], through which the test driver, another process, makes system
-//! calls of this process fail and reads counters. The driver sets unlimited space before this process starts.
+//! The mapped control file, one independent number for each [`Field`], through which the test driver, another process,
+//! makes system calls of this process fail and reads counters. The driver sets unlimited space before this process starts.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,4 +1,5 @@
-//! Attacks by one tenant's writes beside the durable publishes of another. Clients of the ring belong to the attacked broker.
+//! Attacks by one tenant's writes beside the durable publishes of another. Clients of the ring belong to the attacked
+//! broker.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -50,7 +50,8 @@ impl HashKeys {
         Secret::Generated { key: id, hash: HiddenBytes(keyed(key, secret)) }
     }
 
-    /// `purpose` ends with a zero byte and begins no other purpose, so that a hash of one kind of text is valid for no other.
+    /// `purpose` ends with a zero byte and begins no other purpose, so that a hash of one kind of text is valid for no
+    /// other.
     #[must_use]
     pub(crate) fn sign(&self, purpose: &[u8], text: &[u8]) -> (u32, [u8; 32]) {
         let (id, key) = self.0.last_key_value().map_or((0, &[0; 32]), |(id, key)| (*id, key));

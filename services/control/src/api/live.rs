@@ -1,5 +1,6 @@
 //! Routes of a broker's clients, sessions, retained messages and metrics. Handlers authorise the caller, ask
-//! [`Live`](crate::Live), and write the audit entry of a change afterwards, because `Live` acts outside of transactions. A request takes a turn if it reads many rows (`turn`) or waits for pods (`own_turn`).
+//! [`Live`](crate::Live), and write the audit entry of a change afterwards, because `Live` acts outside of transactions. A
+//! request takes a turn if it reads many rows (`turn`) or waits for pods (`own_turn`).
 
 use std::convert::Infallible;
 
@@ -373,7 +374,6 @@ async fn stream_metrics(
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
 
-/// The stream ends when the metrics are no longer available.
 fn events(api: Api, broker: LiveBroker, first: Metrics) -> impl Stream<Item = Event> {
     let rounds = tokio::time::interval(METRICS_EVERY);
     stream::unfold((api, broker, Some(first), rounds), |(api, broker, first, mut rounds)| async {

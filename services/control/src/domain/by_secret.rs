@@ -9,8 +9,8 @@ use uuid::Uuid;
 use super::Result;
 use crate::secret::Hash;
 
-/// `all` holds the records of an organisation, `index` finds one by the hash of its secret. `put` removes no index entry, so a record
-/// that gets a new secret needs `clear` with the old hash.
+/// `all` holds the records of an organisation, `index` finds one by the hash of its secret. `put` removes no index entry,
+/// so a record that gets a new secret needs `clear` with the old hash.
 pub(super) struct BySecret {
     pub(super) all: fn(&[u8]) -> Collection,
     pub(super) index: fn() -> Collection,

@@ -229,8 +229,8 @@ impl Control {
         Ok(MetricsHistory { step: span.step, step_ms: range.step_ms, points: range.points(windows) })
     }
 
-    /// For the sweep: removes old points of the next brokers in order of names, and repairs counters that an earlier build did
-    /// not have. Returns the name to continue with, `None` after the last one.
+    /// For the sweep: removes old points of the next brokers in order of names, and repairs counters that an earlier build
+    /// did not have. Returns the name to continue with, `None` after the last one.
     pub async fn forget_history(&self, from: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
         let now_ms = self.now_ms();
         let page =

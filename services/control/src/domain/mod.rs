@@ -233,7 +233,6 @@ impl Control {
         let _ = self.0.audit_kept_ms.set(u64::from(days) * DAY_MS);
     }
 
-    /// Sets how servers of the region call tenants' URLs.
     pub fn calls_by(&self, settings: CallSettings) {
         let _ = self.0.calls.set(settings);
     }

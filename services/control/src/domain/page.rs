@@ -16,8 +16,8 @@ pub struct PageRequest {
 }
 
 impl PageRequest {
-    /// Reads documents whose id begins with `search`: fewer than `limit` if they are long, because a server holds a page in memory until
-    /// its client has taken it.
+    /// Reads documents whose id begins with `search`: fewer than `limit` if they are long, because a server holds a page in
+    /// memory until its client has taken it.
     pub(super) async fn read<T: DeserializeOwned>(
         &self,
         tx: &Transaction,

@@ -60,8 +60,8 @@ pub(super) async fn tail(
     Ok(stream::unfold(state, |(receiver, shared, ticks, held)| next(receiver, shared, ticks, held)).boxed())
 }
 
-/// With QoS 2, each message comes with the QoS that it was published with. The session ends with the connection, so no message
-/// comes twice.
+/// With QoS 2, each message comes with the QoS that it was published with. The session ends with the connection, so no
+/// message comes twice.
 async fn subscribe(client: &mut Inside, filter: &str, retained: bool) -> Result<(), LiveError> {
     let options = SubscribeOptions {
         qos: QoS::ExactlyOnce,

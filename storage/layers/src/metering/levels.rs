@@ -10,8 +10,8 @@ use millrace_storage::{Read, Transaction};
 use super::{WINDOW_MS, add_to, window_of};
 use crate::{BrokerId, error::LayerResult, rows, tags, tuple::Key};
 
-/// A quantity that a broker holds: persistent sessions, bytes of messages in streams (as in the streams' totals), bytes of
-/// retained messages. Its numbers are in keys and never change.
+/// A quantity that a broker holds: sessions without a connection, bytes of messages in streams (as in the streams' totals),
+/// bytes of retained messages. Its numbers are in keys and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Level {

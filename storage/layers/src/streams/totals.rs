@@ -83,7 +83,8 @@ pub(super) fn remove(
     metering::change(tx, broker, Level::Bytes, removed.bytes.cast_signed().wrapping_neg(), tx.unix_ms())
 }
 
-/// Begins to read the totals of a stream. [`answer`] awaits them, so the reads of many streams run at the same time.
+/// Begins to read the totals of a stream, for which [`answer`] waits, so that the reads of many streams run at the same
+/// time.
 pub(super) fn ask(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Reply<'_, Option<Bytes>> {
     tx.get(keys::totals(broker, stream), Read::Snapshot)
 }

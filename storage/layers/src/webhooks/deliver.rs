@@ -53,8 +53,8 @@ pub enum DeliveryOutcome {
     },
 }
 
-/// Begins a delivery, if no other pod has the lease. It also ends an earlier delivery of the same owner, whose `settle` then fails. Dead letters that are sent again come first, even while the queue
-/// waits for its next attempt.
+/// Begins a delivery, if no other pod has the lease. It also ends an earlier delivery of the same owner, whose `settle`
+/// then fails. Dead letters that are sent again come first, even while the queue waits for its next attempt.
 pub async fn take(
     tx: &Transaction,
     webhook: WebhookId<'_>,

@@ -19,7 +19,8 @@ pub(crate) struct Groups {
     pub(crate) done: BTreeSet<Place>,
     /// Acknowledged by a pod that may have lost it, or without an answer.
     pub(crate) may_be_done: BTreeSet<Place>,
-    /// Claimed by the check at the end of a run: nobody had acknowledged or held them. A message in none of the three sets is lost.
+    /// Claimed by the check at the end of a run: nobody had acknowledged or held them. A message in none of the three sets
+    /// is lost.
     pub(crate) left: BTreeSet<Place>,
 }
 
@@ -61,7 +62,8 @@ impl PodHistory {
         }
     }
 
-    /// Begins a release. Returns the data for [`Self::end_release`], which follows only if the commit is known to have succeeded.
+    /// Begins a release. Returns the data for [`Self::end_release`], which follows only if the commit is known to have
+    /// succeeded.
     pub(crate) fn lets_go(
         &mut self,
         pod: &str,

@@ -27,7 +27,6 @@ const DETAILS: &[(&str, &str)] = &[
     ("unavailable", "the store accepts no changes at the moment: try again, with the same Idempotency-Key"),
 ];
 
-/// A problem as the server answers it; `None`: there is no such kind.
 fn example(name: &str) -> Option<Value> {
     let (status, _, title) = Problem::KINDS.iter().find(|(_, of, _)| *of == name)?;
     let (_, detail) = DETAILS.iter().find(|(of, _)| *of == name)?;
