@@ -1,4 +1,4 @@
-//! Examples of problems, by their kinds.
+//! Examples of problems, by their kinds; a kind without a text in [`DETAILS`] has none.
 
 use serde_json::{Value, json};
 use utoipa::openapi::{RefOr, Response};
