@@ -1,5 +1,6 @@
 //! Attacks that cause work and memory by retained messages. While an attack runs, the delays of friendly clients and the
-//! memory of the server must stay within its `Wanted`; `alone` keeps the attack out of the soak, where several run at once.
+//! memory of the server must stay within its `Wanted`; `alone` keeps the attack out of the soak, where several run at once,
+//! and `short` puts it into the quick run of CI, too.
 
 use super::Attack;
 use crate::clock;
