@@ -51,6 +51,7 @@ WAYS = {
     # For scenarios whose cost of a message depends on the size of groups: 20 times the traces stand out of that noise.
     DENSE: ["--otlp-interval-s", "1", "--trace-ratio", "0.2", "--traces-per-second-max", "100000"],
 }
+# Code below takes flags of a way by position: the trace ratio is the fourth, and valgrind's runs replace the first two.
 USUAL = ["off again", "metrics", LIMITED]
 COUNTED = ["metrics", LIMITED, UNBOUNDED]
 CHECKED = ("metrics", LIMITED)
@@ -178,6 +179,7 @@ def counted_cell(off, cell):
 
 
 def native_cell(traces, off, costs):
+    """The last column: from the cost of one trace (instructions.each) and the share of messages that a server without valgrind traces."""
     way = DENSE if DENSE in costs else UNBOUNDED
     cost = costs.get(way)
     if not cost or not cost["traced"]:

@@ -52,8 +52,8 @@ class Traces:
         self.limit = math.ceil(TRACES_PER_SECOND * counted / native)
 
     def share(self, unbounded, times=1):
-        """Traces for each message without valgrind, from `times` those of a count without the limit. A delivery of a fan-out is a message
-        here, and its trace is of all deliveries."""
+        """Traces for each message without valgrind. `unbounded` was counted without the limit of traces, at a trace ratio that `times`
+        scales. A delivery of a fan-out is a message here, and its trace is of all deliveries."""
         return min(times * unbounded["traced"], TRACES_PER_SECOND / self.native)
 
 

@@ -1,6 +1,7 @@
 """Checks that all names in a runbook exist: metrics, alerts, dashboards, log messages, settings, limits, routes, systemd units.
 
-`Known` reads the names from the sources, and `unknown` compares a page with them. lint.py runs it; test_pages.py has examples.
+`Known` reads the names from the sources, and `unknown` compares a page with them. lint.py runs it, and gives the names of series, alerts
+and titles of dashboards; test_pages.py has examples.
 """
 
 import json

@@ -109,6 +109,7 @@ class Stack(Part):
             "STACK_MILLRACE": str(millrace()),
             "STACK_NATS_SERVER": str(TOOLS / "nats-server"),
             "STACK_ENVOY": str(TARGET / "envoy/bin/envoy"),
+            # Seconds until the stack itself starts a killed part again: never during a test.
             "STACK_AGAIN_S": "3600",
         } | settings
         self.again = {}
@@ -213,7 +214,8 @@ class Subscriber:
 
 
 class Publisher:
-    """Publishes increasing numbers, `rate` a second, and records which were acknowledged or refused. It reconnects."""
+    """Publishes increasing numbers, `rate` a second, and records which were acknowledged or refused. It reconnects. `sent` has the
+    number by packet id, and an id is used again after 65,535 messages, so a run must stay below that many."""
 
     def __init__(self, topic, qos=1, rate=50, port=1883, user=None, size=100, password="", host=HOST, tls=None):
         self.topic, self.qos, self.pause, self.size = topic, qos, 1 / rate, size

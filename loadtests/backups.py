@@ -46,7 +46,7 @@ class Program:
         self.path = path
 
     def run(self, *words):
-        """Exit code, what it said, and seconds."""
+        """Exit code, output, and seconds that the command took."""
         began = time.monotonic()
         done = subprocess.run([self.path, *words], capture_output=True, text=True, timeout=SECONDS_MAX)
         said = done.stdout + done.stderr

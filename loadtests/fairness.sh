@@ -22,7 +22,7 @@ open_broker() {
     echo "$name.mqtt.test"
 }
 
-# Prints the usual load of a kind, a second, the name of the product's limit, and what it counts for each.
+# Prints for a kind of load: its usual rate a second, the name of the product's limit, and what one unit counts for that limit.
 usual() {
     case $1 in
         publishes) echo 5000 publishes_per_s 1 ;;

@@ -28,7 +28,7 @@ from server import serving
 KILLS = (0.02, 0.04, 0.08, 0.16)
 # A target of this size has copied keys.
 COPIED_MB = 0.5
-# A server must refuse an incomplete target. One that starts all the same is ended after this time.
+# A server must refuse an incomplete target. This check ends a server that starts all the same after this time.
 SERVE_S = 60
 CLUSTER, PREFIX = "foundationdb", "check-migrate"
 UNFINISHED = "run the same `millrace migrate` again"

@@ -4,8 +4,8 @@
     loadtests/tls.py [--clients 2000] [--port 27900] [--millrace target/release/millrace] [--envoy target/envoy/bin/envoy]
 
 Measures Millrace, mosquitto (with OpenSSL) and the gateway's Envoy one after the other, each with one certificate, over TLS 1.3
-and without TLS, as /proc reports them, so the kernel's memory for sockets is not included. Envoy's figures are what it takes
-beside the pod behind it. Listens on ports from --port on, on 127.0.0.1.
+and without TLS, as /proc reports them, so the kernel's memory for sockets is not included. Envoy's figures do not
+include the pod behind it. Listens on ports from --port on, on 127.0.0.1.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Exit statuses of drills."""
 
-# That of a skipped drill is the one which automake gives to skipped tests.
+# A skipped drill has the status of a skipped test in automake.
 PASSED, FAILED, SKIPPED = 0, 1, 77
 
 

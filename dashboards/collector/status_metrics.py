@@ -4,7 +4,8 @@
     status_metrics.py --listen 127.0.0.1:7777 --nats http://127.0.0.1:8222 --nats ... [--fdb /etc/foundationdb/fdb.cluster]
 
 NATS answers /varz with JSON, FoundationDB's `fdbcli --exec 'status json'` does: neither speaks Prometheus' format. Each scrape asks
-both again. A server that does not answer has its `up` at 0 and nothing else, so that an alert sees it.
+both again. A server that does not answer has its `up` at 0, and FoundationDB its `available` too, so that an alert sees it; its other
+metrics are missing.
 """
 
 import argparse

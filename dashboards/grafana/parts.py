@@ -1,4 +1,5 @@
-"""Panels, variables and boards with the same look on all dashboards."""
+"""Panels, variables and boards with the same look on all dashboards. generate.py writes them as JSON, which must be written again after
+a change here. A target is (expression, legend); a legend with {{label}} names one line for each value of the label."""
 
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, prometheus, stat, timeseries
 from grafana_foundation_sdk.models import common as model

@@ -26,7 +26,7 @@ class Objective:
     # Sums of rates over [W].
     bad: list[str]
     good: list[str]
-    # Failures of a single tenant's own making: counters with a broker. Somebody is paged for those of other brokers, or if most
+    # Failures of a single tenant's own making: counters with a broker. Somebody is paged for failures of other brokers, or if most
     # of the region fails.
     own: list[str] = field(default_factory=list)
 

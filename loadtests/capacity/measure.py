@@ -29,7 +29,7 @@ import run as k6  # noqa: E402
 
 MQTTLOAD = os.environ.get("MQTTLOAD", str(k6.TARGET / "release/mqttload"))
 ENVOY = os.environ.get("ENVOY", str(k6.TARGET / "envoy/bin/envoy"))
-# A scenario runs for so many seconds, so that all of them take about four minutes.
+# Seconds of each scenario, so that all of them take about four minutes.
 SECONDS = os.environ.get("MEASURE_SECONDS", "4")
 # A scenario that takes longer hangs.
 SECONDS_MAX = 300

@@ -15,7 +15,8 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 .passed { color: #009e73; font-weight: 600; } .failed { color: #d55e00; font-weight: 600; }
 """
 STATISTICS = ["med", "p(90)", "p(99)", "p(99.9)", "max"]
-# Metrics of k6's own HTTP client and virtual users, which say nothing about MQTT.
+# Metrics of k6's own HTTP client and virtual users, which say nothing about MQTT; and load_roles_finished, which counts roles that
+# came to their end (scenarios/lib.js) and matters only as a threshold.
 HIDDEN = ("vus", "vus_max", "iterations", "iteration_duration", "data_sent", "data_received", "load_roles_finished")
 
 
@@ -40,6 +41,7 @@ def measured(metric, expression):
 
 
 def rows(cells, numbers_from=1):
+    """Escapes each text but the verdicts of this file, which begin with <span."""
     def cell(place, text):
         kind = ' class="number"' if place >= numbers_from else ""
         return f"<td{kind}>{text if text.startswith('<span') else html.escape(text)}</td>"

@@ -14,7 +14,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The kernel would let the send buffer grow to megabytes, and a flood would then measure how long a
 /// slow broker takes to empty it.
 const SEND_BUFFER_BYTES: usize = 128 * 1024;
-/// Ports of one source address, all below those that the kernel hands out.
+/// Ports of one source address, all below the range from which the kernel chooses ports.
 const CONNECTIONS_PER_SOURCE: u32 = 30_000;
 const FIRST_PORT: u32 = 2048;
 /// Ports to try, because a listener on all addresses may use one.

@@ -51,7 +51,7 @@ impl<'a> Measurement<'a> {
     }
 
     /// Waits until the broker uses no more CPU, so that its work after the last answer counts, too.
-    /// Wall time and the driver's CPU time are those before the wait.
+    /// Wall time and the driver's CPU time do not include the wait.
     pub(crate) fn stop_at_rest(&self) -> Outcome<Cost> {
         let now = self.stop()?;
         self.broker.rested_cpu_seconds()?;

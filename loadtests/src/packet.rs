@@ -83,6 +83,7 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
 pub(crate) struct Stamp {
     pub(crate) publisher: u32,
     pub(crate) sequence: u32,
+    /// Nanoseconds of the monotonic clock of this process, which must be sender and receiver.
     pub(crate) sent_ns: u64,
 }
 

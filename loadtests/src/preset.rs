@@ -57,6 +57,7 @@ log_dest none
 user root
 ";
 
+/// Room for 20,000 clients; larger scenarios need a configuration of their own.
 const RUMQTTD_CONFIG: &str = "\
 id = 0
 [router]

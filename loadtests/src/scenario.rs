@@ -41,7 +41,7 @@ pub(crate) enum Scenario {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Target {
-    /// At least so many times mosquitto 2.0's figure in the same run.
+    /// At least this multiple of mosquitto 2.0's figure in the same run.
     Ratio(f64),
     AtMost(f64),
 }

@@ -45,8 +45,8 @@ pub(crate) struct Settings {
     /// Queued messages of each session of `resume`.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) backlog: u32,
-    /// Most publishes to the one filter of `offline-sessions`: so many one by one, then as many in
-    /// a window.
+    /// Most publishes to the one filter of `offline-sessions`: this number one by one, then the same
+    /// number in a window.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) publishes: u32,
     /// Seconds for making sessions, and for reconnecting them; afterwards the run continues with the

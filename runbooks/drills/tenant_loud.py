@@ -8,6 +8,7 @@ from observe import until
 from stage import Publisher, Subscriber
 from tenants import Tenant
 
+# 40,000 messages a second: the alert needs 10,000 over five minutes.
 BATCH, PAUSE_SECONDS = 2000, 0.05
 OPERATOR = "MILLRACE_OPERATOR_TOKEN_FILE=operator-token millrace"
 

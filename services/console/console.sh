@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and checks the console. Steps whose inputs have not changed are skipped.
+# Builds and checks the console. The build and the install are skipped while their inputs are the same.
 #
 #   services/console/console.sh build     into dist/app, which the millrace crate puts into its binary
 #   services/console/console.sh lint      types, style, the client of the API
@@ -17,7 +17,7 @@ has_node() {
     [ "$major" -ge "$node_major_min" ] || { reason="node $(node --version) is older than $node_major_min"; return 1; }
 }
 
-# The inputs of a step: it is skipped while their contents are the same.
+# The inputs of the build: it is skipped while their contents are the same.
 sources() { find src public scripts index.html vite.config.ts tsconfig.json package-lock.json ../control/openapi.json ../control/operator.openapi.json operator.html -type f ! -name schema.d.ts "$@"; }
 digest() { sources -print0 | sort -z | xargs -0 sha256sum | sha256sum; }
 

@@ -17,7 +17,8 @@ use crate::{
     after, limits::KEY_SPACE_END,
 };
 
-/// The value of this key is the id of the running copy, then the key before which all is copied.
+/// The value of this key is the id of the running copy, then the key before which all is copied or
+/// compared.
 /// The layers' keys are tuples, whose first byte is smaller, so a copy does not overwrite this key.
 const UNFINISHED_KEY: &[u8] = b"\xfecopy";
 const ID_BYTES: usize = 8;
@@ -68,8 +69,8 @@ pub async fn copy_is_unfinished(database: &Database) -> Result<bool, StoreError>
     Ok(unfinished_at(database).await?.is_some())
 }
 
-/// Makes `target`, which is empty or the target of an interrupted copy, equal to `source`. Calls
-/// `progress` after each page.
+/// Makes `target`, which is empty or the target of an interrupted copy, equal to `source`, and
+/// calls `progress` after each page.
 ///
 /// # Errors
 /// See [`CopyError`].

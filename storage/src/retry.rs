@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// How often and how long one transaction is retried.
+/// How often and how long [`crate::Database::run`] retries one transaction, after an error that allows it.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
     /// Attempts, the first one included; default 50.

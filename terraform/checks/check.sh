@@ -203,7 +203,7 @@ check_secrets() {
     [ -z "$(find "$folder" -perm /077)" ] || fail "secrets.sh: others may read $(find "$folder" -perm /077 | head -1)"
     "$root/terraform/secrets.sh" make "$folder" --self-signed <<<"$region" >/dev/null || fail "secrets.sh make, again"
     [ "$made" = "$(find "$folder" -type f -exec sha256sum {} + | sort)" ] || fail "secrets.sh: a second run makes other secrets"
-    # One that ends soon, one of another authority.
+    # A certificate that ends soon, and a certificate of another authority.
     sed 's/^days=.*/days=30/; s/^renew_days=.*/renew_days=40000/' "$root/terraform/secrets.sh" >"$folder/short.sh"
     bash "$folder/short.sh" make "$folder" --self-signed <<<"$region" >/dev/null || fail "secrets.sh make of short certificates"
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=other \

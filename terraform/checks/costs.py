@@ -26,6 +26,7 @@ MACHINES = {"gateway": "gateway", "edge": "edge", "store": "foundationdb", "fabr
 # An interface endpoint in three zones for a month, in eu-central-1.
 ENDPOINT_USD = 3 * 730 * 0.012
 PROCESSORS = {"small": 2, "medium": 2, "large": 2, "xlarge": 4, "2xlarge": 8}
+# Columns of README.md's table: part, then machines and USD of each example, such as `2 t3.medium, t3.small` and `70`.
 # Lines of README.md with machines, each with its machines that a group replaces, with a spare one first.
 IN_GROUPS = {"gateways": 1, "edge": 1, "FoundationDB": 0, "NATS": 0, "control, telemetry": 1}
 wrong = []

@@ -82,7 +82,7 @@ def public(state):
 
 
 def permission(action, statement, resource, kind, key):
-    """One line for what a statement allows; the names of MAY where it is what it should be."""
+    """One line for what a statement allows. Where that is as it should be, the line has names of MAY."""
     condition = statement.get("Condition", {}).get("StringEquals", {}).get("kms:ViaService")
     end = resource.removeprefix("arn:aws:")
     if resource == key:
@@ -173,7 +173,7 @@ def machines(state):
 
 
 def user_data(values):
-    """Its texts: compressed, in base64 or as they are. The provider's state has only the SHA-1 of some texts."""
+    """The texts of a machine's user data, which may be compressed, in base64 or plain. The provider's state has only the SHA-1 of some texts."""
     for name in ("user_data", "user_data_base64"):
         value = values.get(name)
         if not value or re.fullmatch(r"[0-9a-f]{40}", value):

@@ -2,7 +2,7 @@
 # Interrupts an apply against moto, and has the next one finish it with orphans.py: a part of `make check-deploy`.
 #
 # The provider cancels its calls when somebody presses Ctrl-C. AWS, and moto, may have made the rule by then, so it is there and not in the state.
-# That does not happen each time, so one rule is taken out of the state here.
+# An interruption does not always come at that moment, so this check takes one rule out of the state itself.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -27,7 +27,7 @@ in_state() { terraform -chdir="$work" state list | grep -c ingress_rule; }
 
 in_aws() { "$tools/deploy-aws/bin/aws" ec2 describe-security-group-rules --output text --query 'length(SecurityGroupRules[?!IsEgress])'; }
 
-# interrupt: an apply gets SIGINT after its tenth rule.
+# interrupt: an apply gets SIGINT after its tenth rule; interrupted/main.tf has 60.
 interrupt() {
     local applying code=0
     # Without `nice` before it, so that $! is Terraform.

@@ -30,8 +30,8 @@ enum Change<'a> {
 /// The offset of a record in the log, and its change.
 type Pending<'a> = (u64, Change<'a>);
 
-/// A file: its durable content before the log (`base`), then its changes in the log: durable ones,
-/// those in the cache, and all.
+/// A file: its durable content before the log (`base`), then its changes in the log: the durable
+/// changes, the changes in the cache, and all.
 #[derive(Default)]
 struct FileState<'a> {
     base: Option<PathBuf>,
@@ -48,7 +48,7 @@ enum Node {
 
 type Entries = Vec<(OsString, Node)>;
 
-/// The names in a folder that are durable, and those of a sync that is under way.
+/// The names in a folder that are durable, and the names that a sync under way will make durable.
 #[derive(Default)]
 struct FolderState {
     durable: Entries,

@@ -2,7 +2,7 @@ package mqtt
 
 import "math/bits"
 
-// bitset holds sequence numbers, which are dense from 0 on.
+// bitset holds sequence numbers, which are dense from 0 on: a number takes memory for all below it, so callers bound it.
 type bitset struct{ words []uint64 }
 
 // add says whether the number was not there before.

@@ -13,20 +13,25 @@ import (
 )
 
 // Client is a device, as scripts see it. An open connection keeps the iteration going, as an open
-// WebSocket does, and is cut when the iteration is interrupted.
+// WebSocket does, and is cut when the iteration is interrupted. A connection does so by its task queue, so each way in which it
+// can end must close the queue; a second Close does nothing.
 type Client struct {
 	module   *instance
 	settings *settings
 	listeners
 
+	// Goroutines of the connection use the fields below too: lost (events.go) clears link.
 	mu         sync.Mutex
 	connecting bool
 	link       *link
-	memory     memory
-	reception  *reception
+	// Unacknowledged messages of the session, for the next connection.
+	memory memory
+	// Not nil if a flow counts the messages that arrive, instead of the script's callbacks.
+	reception *reception
 }
 
-// Connect resolves with { sessionPresent, clientId } when the broker has accepted the client.
+// Connect resolves with { sessionPresent, clientId } when the broker has accepted the client. A goroutine may call resolve or
+// reject, because both pass their value to k6's event loop; it must call exactly one of them.
 func (c *Client) Connect() *sobek.Promise {
 	promise, resolve, reject := c.module.promise()
 	if c.module.vu.State() == nil {
@@ -65,6 +70,7 @@ func (c *Client) open(ctx context.Context, r *recorder, tasks *taskqueue.TaskQue
 	l := &link{
 		client: c, tasks: tasks, settings: c.settings, recorder: r, tags: newTagSets(r.tags, c.settings),
 	}
+	// Not made from ctx, because the cause of its end must be a *failure: AfterFunc below closes the link with one.
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	began := time.Now()
 	said, err := c.handshake(ctx, l)
@@ -79,6 +85,7 @@ func (c *Client) open(ctx context.Context, r *recorder, tasks *taskqueue.TaskQue
 	}
 	r.count(r.connects, l.tags.all, 1)
 	r.took(r.connectDuration, l.tags.all, time.Since(began))
+	// The connection may be lost already, and then lost has been called before link is set.
 	if l.ctx.Err() == nil {
 		c.link = l
 	}

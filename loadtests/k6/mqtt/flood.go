@@ -44,6 +44,7 @@ type flood struct {
 	slots    chan struct{}
 	inFlight sync.WaitGroup
 
+	// mu guards the counts and Error, which acknowledgements change; run alone sets Stalled.
 	mu      sync.Mutex
 	outcome floodOutcome
 }

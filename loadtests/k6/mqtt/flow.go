@@ -64,10 +64,10 @@ func (r *reception) take(l *link, m *message, at time.Time) bool {
 	return true
 }
 
-// Arrive says that so many receivers have subscribed; without a number, one.
+// Arrive says that n receivers have subscribed; without a number, one.
 func (f *Flow) Arrive(n int) { f.flow.arrive(max(n, 1)) }
 
-// Ready resolves when so many receivers have arrived.
+// Ready resolves when the given number of receivers has arrived.
 func (f *Flow) Ready(options sobek.Value) *sobek.Promise {
 	s := waitSettings{Receivers: 1, TimeoutSeconds: 60}
 	return f.wait(options, &s, func() error {
@@ -79,8 +79,8 @@ func (f *Flow) Ready(options sobek.Value) *sobek.Promise {
 	})
 }
 
-// Complete resolves when so many publishers have finished and everything has arrived, or nothing has
-// arrived for quietSeconds.
+// Complete resolves when the given number of publishers has finished and everything has arrived, or
+// nothing has arrived for quietSeconds.
 func (f *Flow) Complete(options sobek.Value) *sobek.Promise {
 	s := waitSettings{Publishers: 1, TimeoutSeconds: 3600, QuietSeconds: 5}
 	return f.wait(options, &s, func() error {

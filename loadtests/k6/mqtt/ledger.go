@@ -202,7 +202,8 @@ func (r *reception) note(p *publisher, sequence uint64, took time.Duration) {
 func (a *audience) hears(p *publisher) bool { return len(a.from) == 0 || a.from[p.name] }
 
 // follow returns a channel that is closed once fewer than ahead messages of the publisher are on
-// their way to the slowest audience, or nil when that is so now.
+// their way to the slowest audience, or nil when that is so now. A second call for a publisher that
+// waits leaves the first channel open for ever.
 func (l *ledger) follow(p *publisher, ahead uint64) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -235,7 +236,7 @@ func (l *ledger) arrived() int {
 	return l.arrivals
 }
 
-// complete says whether so many publishers have finished, and either nothing is missing or nothing
+// complete says whether this number of publishers has finished, and either nothing is missing or nothing
 // has arrived for the given time.
 func (l *ledger) complete(publishers int, quiet time.Duration) bool {
 	l.mu.Lock()

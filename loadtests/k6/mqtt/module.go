@@ -17,7 +17,8 @@ func init() { modules.Register("k6/x/mqtt", New()) }
 // Root is shared by all VUs of the process, and so are the flows that it keeps.
 type Root struct {
 	flows *flows
-	open  atomic.Int64
+	// Open connections of all VUs, for a gauge.
+	open atomic.Int64
 }
 
 // New makes a module with no flows.

@@ -127,7 +127,7 @@ declare module 'k6/x/mqtt' {
     qos?: QoS
     /** Bytes of each payload, at least 28; default 100. */
     size?: number
-    /** Ends the publishing after so many messages, or after `seconds`; one of both is needed. */
+    /** Ends the publishing after `count` messages, or after `seconds`; one of both is needed. */
     count?: number
     seconds?: number
     /** Messages a second; by default as fast as `window` and `ahead` allow. */
@@ -178,7 +178,7 @@ declare module 'k6/x/mqtt' {
       /** The last error of a message. */
       error: string
     }>
-    /** Resolves when so many publishers have finished, and nothing is missing or nothing has come for quietSeconds (5). */
+    /** Resolves when `publishers` publishers have finished, and nothing is missing or nothing has come for quietSeconds (5). */
     complete(options?: { publishers?: number; timeoutSeconds?: number; quietSeconds?: number }): Promise<void>
     /** In teardown(), once: adds the counts to the metrics. */
     verdict(): Verdict

@@ -17,6 +17,7 @@ type stamp struct {
 
 const stampBytes = 3*4 + 2*8
 
+// write needs stampBytes of room, which the check of flood's setting size ensures.
 func (s stamp) write(payload []byte) {
 	binary.BigEndian.PutUint32(payload, s.run)
 	binary.BigEndian.PutUint32(payload[4:], s.flow)

@@ -108,7 +108,7 @@ func (w *wireV5) publish(ctx context.Context, m *message) (acknowledgement, erro
 		return nil, err
 	}
 	// The library's own Publish waits for the answer before it returns, so the next message could
-	// overtake this one. Its session keeps the order.
+	// overtake this one. Its session keeps the order, because one goroutine of the link calls publish.
 	answer := make(chan packets.ControlPacket, 1)
 	if err := w.session.AddToSession(ctx, packet, answer); err != nil {
 		return nil, err

@@ -49,7 +49,7 @@ export async function forget(name) {
   await once.end()
 }
 
-/** Runs what returns promises for each item, at most so many at once. */
+/** Calls `run`, which returns a promise, for each item; at most `atOnce` promises are open at once. */
 export async function each(items, atOnce, run) {
   const rest = items.slice()
   const worker = async () => {
@@ -67,13 +67,13 @@ export function mine(count) {
   return own
 }
 
-/** The summary has these of each duration: those that thresholds name, and the number of samples, which slowdown.py needs. */
+/** The summary has these statistics of each duration: the ones in thresholds, and the number of samples, which slowdown.py needs. */
 export const statistics = ['avg', 'med', 'p(90)', 'p(95)', 'p(99)', 'p(99.9)', 'max', 'count']
 
 export const pause = s => new Promise(resolve => setTimeout(resolve, s * 1000))
 
 /**
- * Limits of mqtt_messages_expected: nine tenths of what publishers with this rate send to so many receivers. A broker that takes
+ * Limits of mqtt_messages_expected: nine tenths of what this number of publishers with this rate sends to this number of receivers. A broker that takes
  * less makes the publishers wait, which no time shows. A rate of 0 plans nothing, because each publisher is then as fast as its broker.
  */
 export const enough = (rate, publishers, receivers = 1) =>

@@ -48,7 +48,7 @@ pub(crate) struct Hostile {
     /// Attacks that fail and are in the list of known ones fail the run, too.
     #[arg(long)]
     strict: bool,
-    /// Random attacks at once for so many minutes, instead of one after the other.
+    /// Run random attacks at once for this number of minutes, instead of one after the other.
     #[arg(long, conflicts_with_all = ["list", "short"])]
     soak_minutes: Option<f64>,
     /// Repeats the choices of --soak-minutes.

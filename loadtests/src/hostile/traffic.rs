@@ -60,7 +60,7 @@ impl Drop for Sink {
     }
 }
 
-/// Reads and discards until `done`, at most so many bytes a second, and counts the bytes.
+/// Reads and discards until `done`, at most `bytes_a_second`, and counts the bytes.
 fn swallow(mut stream: TcpStream, bytes_a_second: Option<u64>, count: &AtomicU64, done: &AtomicBool) {
     let mut buffer = vec![0; READ_BYTES];
     let begun_ns = clock::now_ns();
@@ -110,6 +110,7 @@ pub(super) fn combinations(levels: u32, choices: [&str; 2]) -> Vec<String> {
         .collect()
 }
 
+/// Waits for the answer to a PINGREQ, which shows that the server has read all packets before.
 pub(super) fn finish(client: &mut Client, seconds: f64) -> bool {
     client.send(&[0xC0, 0]) && client.wait_for(PINGRESP, seconds).is_some()
 }

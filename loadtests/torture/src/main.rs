@@ -42,7 +42,7 @@ struct Cli {
     /// Decides what all clients do; a random seed is printed. The machine decides when it happens.
     #[arg(long)]
     seed: Option<u64>,
-    /// No further kill after so many seconds.
+    /// No further kill after this number of seconds.
     #[arg(long, default_value_t = 900)]
     seconds_max: u64,
     /// Without kills: how many seconds messages flow.
@@ -73,7 +73,7 @@ struct Cli {
     /// In the end: how many seconds to wait while messages still arrive. Then the run has no verdict, and exits with 3.
     #[arg(long, default_value_t = 3_600)]
     closing_s: u64,
-    /// Explain so many violations of each kind.
+    /// Explain this number of violations of each kind.
     #[arg(long, default_value_t = 3)]
     explain: usize,
     #[command(flatten)]

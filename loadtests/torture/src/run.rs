@@ -49,6 +49,7 @@ const FAILURE_HAPPENS_MS_MAX: u64 = 60_000;
 const STORES_AFTER_HEALING_MS_MAX: u64 = 60_000;
 /// Time from a failure to a kill or to the healing of the disk, ms.
 const TROUBLE_MS: std::ops::Range<u64> = 0..1_500;
+/// In the order of the enum, whose values index it.
 const HAZARDS: [Hazard; 3] = [Hazard::WriteError, Hazard::SyncError, Hazard::FullDisk];
 
 #[derive(Clone, Debug)]
@@ -64,6 +65,7 @@ pub(crate) struct Plan {
     pub(crate) patience_ms: u64,
     /// Longest closing phase, though messages still arrive.
     pub(crate) closing_ms: u64,
+    /// Command that kills and restarts the store (`--fdb-kill`), in place of each second kill of the server.
     pub(crate) kill_store: Option<Vec<String>>,
     pub(crate) hazards: HazardArgs,
 }
@@ -102,7 +104,6 @@ pub(crate) struct Run {
     rng: Rng,
 }
 
-/// Runs the command that kills and restarts the store (`--fdb-kill`).
 fn kill_store(command: &[String]) -> Outcome<()> {
     let what = "killing the store";
     let [program, arguments @ ..] = command else { return Err(Failure::new(what)) };
@@ -289,7 +290,6 @@ impl Run {
         }
     }
 
-    /// One round: waits for the sockets, checks that the servers run, and lets every client act.
     fn turn(&mut self) -> Outcome<()> {
         let waited = self.poll.poll(&mut self.events, Some(Duration::from_millis(TURN_MS)));
         match waited {

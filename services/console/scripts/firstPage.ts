@@ -1,4 +1,5 @@
-// The modules of the first pages, for their budget and for what the page names to the browser.
+// The modules of the first pages: budget.ts checks the size of what they load, preload.ts names that to the browser, and
+// vite.config.ts makes files of these groups.
 
 /** The frame and the overview of a broker, with what the console needs before its pages. */
 export const OVERVIEW = [

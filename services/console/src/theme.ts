@@ -1,3 +1,6 @@
+// Mantine's theme: sizes and defaults of components, and Mantine's own colour variables in both colour schemes. app.css has the colours of
+// the console.
+
 import { type CSSVariablesResolver, createTheme, type MantineColorsTuple, rem } from '@mantine/core'
 
 const mill: MantineColorsTuple = [

@@ -30,7 +30,7 @@ impl<K: Hash + Eq + Clone> KeyedRateLimiter<K> {
     /// Takes all of these permits, or none.
     ///
     /// # Errors
-    /// The outer one: no bucket ever has so many permits. The inner one: this bucket has too few now.
+    /// The outer error: no bucket ever has this number of permits. The inner error: this bucket has too few now.
     pub(crate) fn take(
         &self,
         key: &K,

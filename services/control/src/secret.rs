@@ -11,7 +11,8 @@ pub use millrace_access::model::HiddenText as Secret;
 
 pub(crate) type Hash = [u8; 32];
 
-/// The purpose of a hash, so that a hash for one purpose is never valid for another.
+/// The purpose of a hash, so that a hash for one purpose is never valid for another; names are part of stored hashes and
+/// never change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
     SignIn,

@@ -23,7 +23,7 @@ struct ConsoleFile {
     brotli: Option<&'static [u8]>,
 }
 
-/// build.rs makes this list; it is empty without a built console.
+/// build.rs makes this list, sorted by path for the binary search; it is empty without a built console.
 const FILES: &[ConsoleFile] = include!(concat!(env!("OUT_DIR"), "/console.rs"));
 
 /// The page of tenants, and the page of operators. Neither port serves the other's page.

@@ -97,6 +97,7 @@ impl NatsArgs {
         Ok(Some(FabricSettings { servers: self.nats, pod_name: pod.into(), credentials, tls, ..settings }))
     }
 
+    /// All settings but `nats`, which are useless without it.
     fn set(&self) -> [(&'static str, bool); 8] {
         [
             ("nats_region", self.nats_region.is_some()),

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
+/// For all files that the process makes from now on, a running server too.
 pub(crate) fn keep_private() {
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
 }

@@ -16,7 +16,8 @@ pub(crate) struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// `None` without a service manager.
+    /// To be called when the server accepts clients, because systemd then starts services that wait for it. `None` without
+    /// a service manager.
     pub(crate) fn ready(is_alive: impl Fn() -> bool + Send + 'static) -> Option<Self> {
         let address = std::env::var("NOTIFY_SOCKET").ok()?;
         let interval = std::env::var("WATCHDOG_USEC").ok().and_then(|value| value.parse().ok());

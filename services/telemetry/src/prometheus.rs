@@ -1,6 +1,10 @@
 //! Converts metrics in Prometheus text to OTLP, by the rules of the collector's own Prometheus
 //! receiver: names stay, and counters become cumulative monotonic sums. One text is the source of
 //! both forms, so a pushed metric equals a scraped one.
+//!
+//! The text is the server's own: HELP and TYPE precede the samples of a name, and the buckets of a
+//! histogram stand together for each set of labels, the smallest bound first. Other lines are
+//! skipped without an error.
 
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;

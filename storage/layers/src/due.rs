@@ -67,7 +67,7 @@ pub fn schedule(tx: &Transaction, due: &Due) -> LayerResult<()> {
     Ok(tx.set(due.key(), Bytes::new())?)
 }
 
-/// The row was scheduled for the same moment.
+/// `due` must have the time for which it was scheduled, because the time is part of the key.
 pub fn cancel(tx: &Transaction, due: &Due) -> LayerResult<()> {
     Ok(tx.clear(due.key())?)
 }
@@ -108,7 +108,7 @@ pub async fn take_due(tx: &Transaction, range: DueRange<'_>, limit: usize) -> La
     Ok(taken)
 }
 
-/// Removes and returns those of these due times that are still there. Callers conflict only about the same ones.
+/// Removes and returns the listed due times that are still there. Callers conflict only about the same ones.
 pub async fn take_listed(tx: &Transaction, listed: &[Due]) -> LayerResult<Vec<Due>> {
     let mut taken = Vec::new();
     for due in listed {

@@ -69,7 +69,7 @@ pub async fn is_unchanged(tx: &Transaction, pod: &Pod) -> LayerResult<bool> {
     Ok(get(tx, &pod.name).await?.is_some_and(|known| known == *pod))
 }
 
-/// A commit marker stays for so many versions: about a day, as FoundationDB counts a million a second.
+/// Versions for which a commit marker stays: about a day, because FoundationDB counts a million a second.
 pub const MARKER_VERSIONS: u64 = 86_400 * 1_000_000;
 
 /// Removes rows of pods that do not run any more: commit markers of versions below `before`, and notices to pods

@@ -15,7 +15,7 @@ use crate::{
     tuple::Key,
 };
 
-/// Number of the row, beside those of levels, that shows that a broker was recounted.
+/// Number of the row that shows that a broker was recounted; levels have the other numbers.
 const RECOUNTED: u64 = 101;
 const PAGE: usize = 1_000;
 

@@ -147,8 +147,8 @@ impl Store {
         }
     }
 
-    /// [`streams::trim_by_age`], then [`streams::trim_by_size`], each in one transaction of up to `entries` entries. Such a
-    /// transaction has fewer after a failure.
+    /// [`streams::trim_by_age`], then [`streams::trim_by_size`], each in one transaction of up to `entries` entries; after
+    /// a failure the transaction is repeated with fewer.
     pub async fn limit_stream_some(
         &self,
         broker: BrokerId,

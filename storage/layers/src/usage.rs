@@ -8,7 +8,6 @@ use crate::{BrokerId, error::LayerResult, rows, tags, tuple::Key};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Counter {
-    /// Entries that were deleted from the broker's streams.
     TrimmedEntries = 1,
     TrimmedBytes = 2,
     /// Entries that were trimmed before a session read them.

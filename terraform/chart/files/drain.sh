@@ -1,5 +1,5 @@
 #!/bin/bash
-# Before Envoy is stopped: new devices go elsewhere, those that are here may leave until the time is up.
+# Runs before Envoy is stopped: new devices go to other gateways, and connected devices may leave until DRAIN_S is over.
 #
 #   drain.sh ADMIN_PORT NOTICE_S DRAIN_S
 set -u

@@ -2,7 +2,8 @@
 
     objects.py MANIFEST SERVER TOKEN
 
-Nothing is stored: every request is a dry run with strict validation of fields.
+Nothing is stored: every request is a dry run with strict validation of fields. The namespace `strict`, which
+kubernetes.sh makes, takes restricted pods only.
 """
 
 import copy

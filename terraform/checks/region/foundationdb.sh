@@ -1,5 +1,6 @@
 # Sourced by region.sh: FoundationDB's machines. They run where this machine has fdbserver, fdbcli and libfdb_c, and the program was built
-# with the feature foundationdb.
+# with the feature foundationdb. The functions boot, lan, package, publish, published, until_true, say and fail are region.sh's; when
+# it ends, it calls detach_loops.
 # shellcheck shell=bash disable=SC2154 # work, here, target, MILLRACE and edge_addresses come from region.sh
 
 loops=()
@@ -51,7 +52,8 @@ SH
 
 # -- machines
 
-# database_file NAME PATH: a file that the machine's user data writes.
+# database_file NAME PATH: a file that the machine's user data writes. Terraform's output cloud_configs has the user data of each
+# machine: the line #cloud-config, then JSON.
 database_file() {
     python3 - "$work/cloud_configs.json" "$@" <<'PY'
 import json, sys
@@ -136,6 +138,7 @@ is_elsewhere() {
     now=$(edge_of_device) && [ "$now" != "$1" ]
 }
 
+# `published TEXT` sends the text until the device has received it.
 lose_machines() {
     local lost
     until_true 60 "the pod of the device is known" edge_of_device

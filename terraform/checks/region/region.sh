@@ -22,6 +22,8 @@ lan=millrace-lan
 router=10.40.240.1
 port=5000
 PATH=$PATH:/usr/sbin
+# moto.sh has prepare, which copies an example and sets `example`, variables and account; foundationdb.sh has the machines of
+# FoundationDB and lose_machines.
 # shellcheck disable=SC1091 # beside this folder
 source "$here/../moto.sh"
 # shellcheck disable=SC1091
@@ -308,6 +310,7 @@ main() {
     make_lan
     moto_in_lan
     collect_programs
+    # Variables of the account for `variables`: the image and the hosted zone.
     settings=$(lan_account)
     eval "$settings"
     apply
@@ -321,6 +324,7 @@ main() {
         until_true 240 "the pods hear each other over NATS" heard "$address"
         say "edge: $(lan curl -s "http://$address:8080/healthz" | tr '\n' ' ')"
     done
+    # moto_server.py writes this line when the machine reports that it serves.
     until_true 60 "Auto Scaling hears that the edge machine serves" grep -q 'serves: millrace-small-edge, serves, i-edge' "$work/moto.log"
     until_true 240 "the gateway is ready" lan curl -fs "http://$gateway_address:9902/ready"
     for address in $(addresses nats) "${edge_addresses[@]}" "$gateway_address"; do

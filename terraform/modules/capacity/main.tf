@@ -8,6 +8,7 @@ locals {
   edge_cores    = var.cores.edge * local.figures.cpu_use_max
   fdb_cores     = min(var.cores.foundationdb, var.foundationdb_processes) * local.figures.cpu_use_max
 
+  # Without a rate, all devices connect again within 600 s of an outage.
   connects = coalesce(var.connects_per_second, ceil(var.connections / 600))
 
   gateways_for_cpu = (local.connects / local.figures.gateway_connects_per_core
@@ -17,6 +18,7 @@ locals {
 
   # A gateway has 54,760 ports towards each address and port of a pod (templates/sysctl.conf), so three pods fill it, and two that
   # are left of them still do. Its heap of 4 GiB has room for 100,000 connections.
+  # An edge machine takes 500,000 (loadtests/capacity).
   gateways_for_connections = var.connections / var.gateway_connections_max
   edges_for_connections    = var.connections / 500000
 

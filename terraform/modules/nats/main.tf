@@ -1,7 +1,8 @@
 locals {
   zones = length(var.network.private_subnets)
 
-  # Addresses are known beforehand: the servers' routes and the pods' settings name them.
+  # Addresses are known beforehand: the servers' routes and the pods' settings name them. They are in the block that modules/network
+  # reserves for machines with fixed addresses.
   machines = { for index in range(var.machine_count) : "nats-${index + 1}" => {
     subnet  = var.network.private_subnets[index % local.zones]
     address = cidrhost(var.network.private_subnets[index % local.zones].cidr, 200 + index)

@@ -20,6 +20,7 @@ output "private_subnet_ids" {
   depends_on = [aws_ec2_subnet_cidr_reservation.fixed]
 }
 
+# cidr is computed as that of aws_subnet.private, whose own is unknown before an apply.
 output "private_subnets" {
   value = [for zone, index in local.zones : {
     id   = aws_subnet.private[zone].id

@@ -1,5 +1,6 @@
 //! The C library's functions that the layer replaces: each makes the system call, fails or delays
-//! it as planted, and records it.
+//! it as planted, and records it; a sync is only recorded, because the replay of the log decides
+//! what is durable.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::sync::OnceLock;

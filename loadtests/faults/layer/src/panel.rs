@@ -1,4 +1,5 @@
-//! The mapped control file. Through it the test driver, another process, makes system calls of this process fail, and reads counters.
+//! The mapped control file, one independent number for each [`Field`], through which the test driver, another process,
+//! makes system calls of this process fail and reads counters. The driver sets unlimited space before this process starts.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -25,7 +26,7 @@ impl Panel {
         self.0[field as usize].fetch_add(1, Relaxed)
     }
 
-    /// Decides about the next write: returns its error, or how many of `bytes` fit on the disk.
+    /// Decides about the next write, under the recorder's lock: returns its error, or how many of `bytes` fit on the disk.
     pub(crate) fn admit(&self, bytes: usize) -> Result<usize, c_int> {
         let number = self.count(Field::Writes);
         if (self.get(Field::WriteFailsFrom)..self.get(Field::WriteFailsUntil)).contains(&number) {

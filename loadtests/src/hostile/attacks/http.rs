@@ -1,4 +1,5 @@
-//! Attacks on the HTTP port: idle and slow connections, sign-ins, and lists that cost much.
+//! Attacks on the HTTP port: idle and slow connections, sign-ins, and lists that cost much. Most have no check of their
+//! own: they fail by the limits of `Wanted`, which all attacks have, and note figures for the report.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

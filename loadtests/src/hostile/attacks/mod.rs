@@ -42,6 +42,7 @@ pub(super) struct Attack {
     pub(super) what: &'static str,
     pub(super) setup: fn() -> Setup,
     pub(super) wanted: Wanted,
+    /// The attack belongs to the quick run of CI too.
     pub(super) is_short: bool,
     /// The attack can run beside others against one server, again and again.
     pub(super) is_for_soak: bool,

@@ -1,4 +1,6 @@
-//! Attacks that cause work and memory by retained messages.
+//! Attacks that cause work and memory by retained messages. While an attack runs, the delays of friendly clients and the
+//! memory of the server must stay within its `Wanted`; `alone` keeps the attack out of the soak, where several run at once,
+//! and `short` puts it into the quick run of CI, too.
 
 use super::Attack;
 use crate::clock;
@@ -27,8 +29,8 @@ pub(super) const ATTACKS: &[Attack] = &[
         .wanted(STORED)
         .alone(),
     Attack::account("retained-deep", "2,000 retained messages with topics of 128 levels, then all are removed", retained_deep),
-    // A single process has its retained messages in memory, up to a limit in bytes: 343 MiB here. The rest of the peak
-    // are memtables of the store.
+    // A single process has its retained messages in memory: 400 of 900 kB are 343 MiB. The other 192 MiB are for memtables
+    // of the store.
     Attack::account("retained-bytes", "400 retained messages of 900 kB", retained_bytes)
         .wanted(Wanted { peak_mib: 343 + 192, ..STORED })
         .alone(),
@@ -42,7 +44,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     .alone(),
 ];
 
-/// A quarter of the memory is for retained messages; the rest of the peak are memtables of the store.
+/// A quarter of the server's memory, 64 MiB, is for retained messages, so the server refuses most messages that grow (quota
+/// exceeded, 0x97). The rest of the peak are memtables of the store.
 fn retained_growth(ring: &Ring<'_>) -> Outcome<()> {
     let topics = || (0..400).map(|number| format!("grow/{number}"));
     retain(ring, topics(), b"x")?;

@@ -1,4 +1,5 @@
-//! Attacks by one tenant's writes beside the durable publishes of another.
+//! Attacks by one tenant's writes beside the durable publishes of another. Clients of the ring belong to the attacked
+//! broker.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -157,6 +158,7 @@ fn durable_publishes(ring: &Ring<'_>, seconds: f64, hostile: Option<AttackStep<'
         if let Some(hostile) = hostile {
             (0..4).for_each(|number| {
                 scope.spawn(move || {
+                    // Lowers the thread's priority, so that the attack does not take the server's cores.
                     stand_back();
                     hostile(ring, number, until_ns);
                 });

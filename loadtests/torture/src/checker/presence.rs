@@ -14,8 +14,8 @@ use super::facts::{Connection, Facts};
 use super::verdict::{CheckRule, Verdict};
 use crate::history::{ClientId, ConnectionId, Event, PublishAnswer};
 
-/// Events of a client: from which on its session may exist, its last CONNACK, and from which on the
-/// session survives kills; and its last connection.
+/// Indices of events of a client in the history: from which on its session may exist, its last CONNACK,
+/// and from which on the session survives kills (none expires during a run); and its last connection.
 #[derive(Default)]
 struct Known {
     possible: Option<usize>,

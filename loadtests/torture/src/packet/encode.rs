@@ -10,6 +10,7 @@ const SESSION_EXPIRY_S: u32 = 24 * 3600;
 pub(crate) struct Connect<'a> {
     pub(crate) client_id: &'a str,
     pub(crate) v5: bool,
+    /// Sets the session expiry of 5.0; in 3.1.1 `clean` alone decides, so a client that is not persistent must set it.
     pub(crate) persistent: bool,
     pub(crate) clean: bool,
     pub(crate) will: Option<Will<'a>>,

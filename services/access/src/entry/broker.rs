@@ -71,8 +71,8 @@ impl BrokerAccess {
         &self.issuers
     }
 
-    /// Derives the rules of a client that was accepted with `identity`; `credential` is that of its
-    /// user name. An error says why the client must be disconnected.
+    /// Derives the rules of a client that was accepted with `identity`, unless the record that accepted it was made anew
+    /// since (`since_ms`); `credential` is that of its user name. An error says why the client must be disconnected.
     pub fn review(
         &self,
         identity: &ProvenIdentity,

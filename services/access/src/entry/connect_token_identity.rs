@@ -1,4 +1,4 @@
-//! Derives the [`ProvenIdentity`] of a client that presents a connect token.
+//! Derives the [`ProvenIdentity`] of a client from the claims of a connect token that was opened with the right key.
 
 use std::sync::Arc;
 

@@ -48,7 +48,7 @@ pub enum JwtAlgorithm {
 pub enum JwtKey {
     Secret {
         secret: HiddenText,
-        /// `secret` is base64 of the key's bytes; otherwise its text is the key.
+        /// `secret` is base64 of the key's bytes (only [`crate::jwt::Issuer`] decodes it); otherwise its text is the key.
         #[serde(default)]
         base64: bool,
     },

@@ -1,4 +1,4 @@
-//! Parsers of the client's messages (RFC 5802 section 7).
+//! Parsers of the client's messages (RFC 5802 section 7), whose nonce, binding and proof the exchange checks.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

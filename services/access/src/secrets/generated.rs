@@ -20,6 +20,8 @@ pub fn generate(random: &[u8; RANDOM_BYTES]) -> String {
     format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random))
 }
 
+/// Whether a password has the form of a generated secret. If no stored hash matches such a password, the caller refuses it
+/// without a slow hash.
 #[must_use]
 pub fn is_likely(password: &[u8]) -> bool {
     let random = password.strip_prefix(PREFIX.as_bytes());
@@ -43,20 +45,21 @@ impl HashKeys {
 
     #[must_use]
     pub fn hash(&self, secret: &[u8]) -> Secret {
-        // [`HashKeys::new`] requires a key, so the zeros are never used.
+        // Without keys ([`HashKeys::default`]), nothing that the zeros hash or sign is ever valid.
         let (id, key) = self.0.last_key_value().map_or((0, &[0; 32]), |(id, key)| (*id, key));
         Secret::Generated { key: id, hash: HiddenBytes(keyed(key, secret)) }
     }
 
-    /// `purpose` makes hashes of different kinds of text differ, such as of tokens and secrets.
+    /// `purpose` ends with a zero byte and begins no other purpose, so that a hash of one kind of text is valid for no
+    /// other.
     #[must_use]
     pub(crate) fn sign(&self, purpose: &[u8], text: &[u8]) -> (u32, [u8; 32]) {
         let (id, key) = self.0.last_key_value().map_or((0, &[0; 32]), |(id, key)| (*id, key));
         (id, keyed(key, &[purpose, text].concat()))
     }
 
-    /// Accepts the newest key only, because a copy of the store reveals the key that was used
-    /// before the operator configured one.
+    /// Accepts the newest key only: a copy of the store reveals the keys from before the operator configured a secret that
+    /// is outside the store.
     #[must_use]
     pub(crate) fn is_signed(&self, key: u32, purpose: &[u8], text: &[u8], hash: &[u8; 32]) -> bool {
         let signed = |key| HiddenBytes(keyed(key, &[purpose, text].concat()));

@@ -5,7 +5,8 @@ use super::CertificateRefusal;
 use crate::limits::USER_BYTES_MAX;
 use crate::model::CertificateUser;
 
-/// Reads the user name from a certificate whose issuer has been checked.
+/// Reads the user name from a certificate whose issuer has been checked. Its key must be one for signatures, by which a
+/// client proves that it has the key.
 pub(super) fn user(der: &[u8], kind: CertificateUser) -> Result<Box<str>, CertificateRefusal> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|_| CertificateRefusal::Malformed)?;
     let usage = certificate.key_usage().map_err(|_| CertificateRefusal::Malformed)?;

@@ -21,7 +21,7 @@ pub(super) struct RevocationList {
     issuer: Box<[u8]>,
     /// Offsets of the serial numbers in `der`, in their order.
     by_serial: Option<Box<[u32]>>,
-    /// The list covers all certificates of its issuer. Otherwise webpki decides which.
+    /// The list covers all certificates of its issuer. If it covers only some, webpki decides which.
     is_whole: bool,
     /// The public key that has verified the signature.
     signer: OnceLock<Box<[u8]>>,

@@ -14,6 +14,7 @@ export type Credential = Schemas['Credential']
 export type MadeCredential = Schemas['MadeCredential']
 export type NewCredential = Schemas['NewCredential']
 
+/** Rows of a list that are loaded; `isCut` says that there are more. */
 const ROWS_MAX = 5_000
 const AT = '/organisations/{organisation}/brokers/{broker}'
 

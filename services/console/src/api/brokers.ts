@@ -23,6 +23,7 @@ export interface PlacedBroker extends Broker {
 /** Whether the broker refuses all clients, pages of the console too. */
 export const isStopped = ({ suspended, is_over_cap }: Broker) => suspended || is_over_cap
 
+/** Brokers of an organisation in the list. The page of a further one opens by its address. */
 const BROKERS_MAX = 1000
 
 /** Brokers of all organisations that somebody belongs to. */

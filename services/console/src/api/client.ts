@@ -1,3 +1,7 @@
+// The client of the API: it sends the CSRF token, and notes whether the server answers and whether the session has ended. Event streams have
+// a client of their own (events.ts). Query keys about a broker begin with ['b', NAME], and about an organisation with ['org', ID], so that all
+// of them can be invalidated together.
+
 import createClient, { type Middleware } from 'openapi-fetch'
 import { learnClock } from '../lib/clock'
 import { firstAnswer } from './firstAnswers'

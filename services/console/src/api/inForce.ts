@@ -13,7 +13,7 @@ export function inForceMs(headers: Headers): number | null {
   return Math.max(0, at - said)
 }
 
-/** The answer to a change of who may connect, of rules or of limits. */
+/** The answer to a change of who may connect, of rules or of limits. A refusal never comes here: the client throws it. */
 export async function changed<T>(answer: Promise<{ data?: T; response: Response }>): Promise<Change<T>> {
   const { data, response } = await answer
   return { value: data as T, inForceMs: inForceMs(response.headers) }

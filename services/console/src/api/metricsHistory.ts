@@ -1,3 +1,5 @@
+// The stored history of a broker's metrics; charts/metrics.ts has the numbers of each second.
+
 import { keepPreviousData, queryOptions } from '@tanstack/react-query'
 import { now } from '../lib/clock'
 import type { BrokerPath } from './brokers'

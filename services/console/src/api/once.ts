@@ -18,7 +18,8 @@ function outcomeOf(error: unknown): Outcome {
       return 'unprocessed'
     case 401: // The session has ended, unless the answer is about the code that was sent.
       return error.kind.includes(':second-factor-') ? 'refused' : 'unprocessed'
-    case 403: // The role or a proxy. The server also refuses the stored answer to a person whose role has changed since.
+    case 403: // The role or a proxy. The server also refuses the stored answer to a person whose role has changed since; only its
+      // sentence, in services/control/src/domain/change.rs, shows which it was.
       return error.message.includes('new Idempotency-Key') ? 'refused' : 'unprocessed'
     case 429: // Busy: a rate limit stopped the attempt. Otherwise too many codes were wrong, and the server has refused this one.
       return error.isBusy ? 'unprocessed' : 'refused'

@@ -1,3 +1,5 @@
+// Members, invitations, API tokens and the audit log of an organisation.
+
 import { queryOptions } from '@tanstack/react-query'
 import { api, body, everything, idempotencyKey, type Schemas } from './client'
 import type { Role } from './session'

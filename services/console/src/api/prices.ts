@@ -1,3 +1,5 @@
+// Prices of usage, and the cost of an amount. Money is in millionths of the currency.
+
 import { queryOptions } from '@tanstack/react-query'
 import { api, body, type Schemas } from './client'
 import type { Used } from './usage'

@@ -1,4 +1,4 @@
-// The region that this server belongs to, and the plans of its tenants.
+// The region that this server belongs to, and the plans of its tenants. A server lists no region but its own.
 
 import { queryOptions } from '@tanstack/react-query'
 import { api, body } from './client'

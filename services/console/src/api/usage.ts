@@ -1,3 +1,5 @@
+// Usage and spend caps of brokers and organisations.
+
 import { queryOptions } from '@tanstack/react-query'
 import type { BrokerPath } from './brokers'
 import { api, body, type Schemas, type Tagged, tagged } from './client'

@@ -1,3 +1,5 @@
+// Webhooks of a broker: their settings, state, deliveries and dead letters.
+
 import { queryOptions } from '@tanstack/react-query'
 import type { BrokerPath } from './brokers'
 import { api, body, etagOf, everything, type Schemas, tagged } from './client'

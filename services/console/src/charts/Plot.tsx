@@ -9,6 +9,7 @@ export interface PlotProps {
   /** Unix seconds, ascending. */
   times: number[]
   series: { label: string; values: (number | null)[]; color: string; dash?: number[] }[]
+  /** Text of a value. If it is `bytes` of lib/format, the steps of the axis are powers of two. */
   format: (value: number) => string
   height: number
   /** Charts with the same key share their crosshair. */
@@ -17,6 +18,7 @@ export interface PlotProps {
   limit?: number | null
   /** First and last second that the chart shows. */
   range: [number, number]
+  /** Gets the index in `times` under the pointer; null when the pointer has left. */
   onHover: (at: number | null) => void
   /** Each value holds from its time to the next one. */
   isStepped?: boolean
@@ -30,7 +32,7 @@ const EDGE_PX = 16
 const HEADROOM = 1.08
 
 /** The end of an axis, so that its last line has a label: 1, 2, 4, 6 or 10 times a power of ten; for bytes 1, 1.5 or 2 times a
- * power of two. */
+ * power of two. `most` must be above 0, which mostShown ensures. */
 function top(most: number, isBinary: boolean): number {
   if (isBinary) {
     const power = 2 ** Math.floor(Math.log2(most))

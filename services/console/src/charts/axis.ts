@@ -1,3 +1,5 @@
+// How high the vertical axis of a chart goes, and which limits it shows.
+
 interface BrokerLimits {
   connections?: number | null
   publishes_per_s?: number | null

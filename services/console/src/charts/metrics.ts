@@ -13,6 +13,7 @@ export type Metrics = Schemas['Metrics']
 export interface Live {
   /** Oldest first. */
   samples: readonly Metrics[]
+  /** Rises with each sample. */
   version: number
   /** Why the server refuses more samples; null while it does not. */
   refusal: Problem | null
@@ -64,6 +65,7 @@ class Feed {
   }
 }
 
+/** By the broker's name, which is unique in the region. */
 const feeds = new Map<string, Feed>()
 
 function feedOf(path: BrokerPath): Feed {

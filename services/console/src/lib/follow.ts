@@ -28,7 +28,7 @@ export interface FollowedMessage extends StoredMessage {
 export interface Followed {
   /** Time of the answer. */
   at: number
-  /** The newest first: those that are stored, and those that were when the page first looked. */
+  /** The newest first: messages that are stored, and messages that have left the store since the page was opened. */
   messages: readonly FollowedMessage[]
   /** When each receiver acknowledged each message. `from` is the time of publication when the page was not yet open. */
   acknowledged: ReadonlyMap<string, Between>

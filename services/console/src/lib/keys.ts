@@ -1,3 +1,5 @@
+// Sentences about the signing keys of a webhook.
+
 import { absolute } from './format'
 
 interface Keys {

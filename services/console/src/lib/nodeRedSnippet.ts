@@ -1,3 +1,5 @@
+// The flow that a person imports into Node-RED; Connect shows it among the snippets.
+
 import { isAddress } from './host'
 import { CA_FILE, hasOwnCa, type Target, TOPIC } from './snippetParts'
 

@@ -1,4 +1,4 @@
-/** How long a secret stays valid beside the one that replaces it, by seconds. */
+/** How long a secret stays valid beside the one that replaces it, by seconds; the API allows 30 days at most. */
 export const OVERLAPS = [
   { value: '0', label: 'not at all' },
   { value: '3600', label: 'one hour' },

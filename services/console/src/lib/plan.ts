@@ -1,3 +1,5 @@
+// The plan of an organisation, and its limits as texts.
+
 import type { Schemas } from '../api/client'
 import { count } from './format'
 import { LIMITS, type LimitName } from './limits'

@@ -1,3 +1,5 @@
+// Numbers and texts of a stream in the list of streams.
+
 import type { Schemas } from '../api/client'
 import { plural } from './format'
 import { storing } from './storing'

@@ -17,7 +17,7 @@ const said = (status: Status) => {
   }
 }
 
-/** How the page's own client gets on. */
+/** State of the page's own client. Screen readers get the number of received messages now and then, instead of each message. */
 export function StatusLine({ status, view }: { status: Status; view?: View }) {
   useReceivedText(view?.received ?? 0)
   return (

@@ -1,4 +1,4 @@
-// The messages that the page has seen. Rows are dropped, never frames.
+// The messages that the page has seen. When they come too fast, rows are left out, so that the page stays responsive.
 
 import { now as serverNow } from '../lib/clock'
 

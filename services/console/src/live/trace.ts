@@ -143,6 +143,7 @@ const MESSAGES = new Set(['PUBLISH', 'PUBACK', 'PUBREC', 'PUBREL', 'PUBCOMP', 'd
 /** Reason codes from here on are failures (MQTT 5.0 section 2.4). */
 const FAILURE = 0x80
 
+/** In a CONNACK of MQTT 3.1.1, each code but 0 is a refusal. */
 export const isProblem = ({ kind, connect, reason_code = 0, filters = [], direction }: Traced) =>
   kind === 'refused' ||
   kind === 'dropped' ||

@@ -14,6 +14,7 @@ export function useLive(filters: readonly string[], qos: 0 | 1 | 2 = 0) {
   const { organisation, broker } = path
   const canPublish = can('messages:write')
   const url = endpoint?.wsUrl
+  // A text, so that a new array of the same filters changes nothing. A filter with a line break would be taken for two.
   const key = filters.join('\n')
 
   useEffect(() => {
@@ -23,6 +24,7 @@ export function useLive(filters: readonly string[], qos: 0 | 1 | 2 = 0) {
   useEffect(() => {
     // A stopped broker refuses each attempt, and would list it among its incidents.
     if (!url || isOff) return
+    // The client asks for a new token before each attempt, because a token expires soon.
     void client.open(url, async () => {
       const token = await connectToken({ organisation, broker }, canPublish)
       return { clientId: token.client_id, username: token.username, password: token.password }

@@ -1,3 +1,5 @@
+// Messages of a broker by the API's event stream (SSE), for pages that only listen. useLive connects by MQTT instead, and can publish.
+
 import { useEffect, useState, useSyncExternalStore } from 'react'
 import type { BrokerPath } from '../api/brokers'
 import { readEvents } from '../api/events'

@@ -1,3 +1,5 @@
+// The trace of one client by the API's event stream (SSE); trace.ts keeps its events.
+
 import { useEffect, useState, useSyncExternalStore } from 'react'
 import type { BrokerPath } from '../api/brokers'
 import { clientPart } from '../api/clientPart'

@@ -39,6 +39,7 @@ export function Drain({ pod, others, children }: DrainProps) {
       act={() => drain(pod.name)}
       onDone={() => {
         done('The drain has begun.')
+        // The page of the pod shows the progress from this number of connections on.
         client.setQueryData(drainedFromQuery.queryKey, pod.connections)
         void client.invalidateQueries({ queryKey: ['pod'] })
       }}

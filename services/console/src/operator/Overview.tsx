@@ -16,7 +16,7 @@ import type { Numbers, Share } from './numbers'
 import { Pods } from './Pods'
 import { type LoudTenant, loudestQuery, numbersQuery, type OwnPod, podQuery } from './queries'
 
-/** Whether the region is healthy, which tenants are loud, and what runs out next. */
+/** Whether the region is healthy, which tenants are loud, and what runs out next. The pod `self` is a server without other pods. */
 export function Overview() {
   const numbers = useQuery(numbersQuery)
   const pod = useQuery(podQuery)
@@ -90,6 +90,7 @@ function Headline({ numbers }: { numbers: Numbers }) {
   )
 }
 
+/** By the value of the metric millrace_memory_pressure. */
 const PRESSURES = [
   'none',
   'high: QoS 0 messages are dropped',

@@ -40,7 +40,8 @@ function usePages(): Group {
   return { group: 'Pages', actions }
 }
 
-/** Tenants whose name contains what is typed, or whose id begins with it. */
+/** Tenants whose name contains what is typed, or whose id begins with it. The typed text is their keyword, so that the dialog, which
+ * filters by label, description and keywords, shows all of them. */
 function useTenants(query: string): Group {
   const navigate = useNavigate()
   const typed = query.trim().toLowerCase()

@@ -1,3 +1,5 @@
+// Queries and changes of the operator pages, over the operator API of the admin port.
+
 import { QueryClient, queryOptions } from '@tanstack/react-query'
 import { body, everything } from '../api/client'
 import { whenBack } from '../api/link'

@@ -15,7 +15,8 @@ const Back = () => (
   </Anchor>
 )
 
-/** Asks for a mail with a link for a new password. */
+/** Asks for a mail with a link for a new password. The times in the text are PASSWORD_RESET_MS and PASSWORD_RESET_EVERY of
+ * services/control/src/limits.rs. */
 export function ForgotPassword() {
   const { data: ways } = useQuery(waysQuery)
   const [email, setEmail] = useState('')

@@ -23,6 +23,7 @@ export function Breadcrumb() {
         <Link to="/me">Account</Link>
       ) : (
         <>
+          {/* Without `all`, the list of a single broker opens that broker. */}
           <Link to="/" search={{ all: true }}>
             Brokers
           </Link>
@@ -63,6 +64,7 @@ function OfBroker({ name }: { name: string }) {
   const { data } = useQuery(brokerQuery(name))
   const { pathname, search } = useLocation()
   const { client } = useParams({ strict: false })
+  // The first page is the overview, which has the path of the broker.
   const page = PAGES.slice(1).find(({ path }) => path === `/${pathname.split('/')[3]}`)
   const item = client ?? (page?.path === '/webhooks' ? search.webhook : undefined)
   return (

@@ -10,7 +10,7 @@ import classes from './shell.module.css'
 interface FrameProps {
   /** Names of the organisation and broker, at the left of the header. */
   place: ReactNode
-  /** Buttons of the header, left and right of those for density and colour scheme. */
+  /** Further buttons of the header, left and right of the buttons for density and colour scheme. */
   before?: ReactNode
   after?: ReactNode
   nav: ReactNode

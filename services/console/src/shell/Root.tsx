@@ -34,7 +34,7 @@ export function NotFound() {
   )
 }
 
-/** Instead of a page whose broker still loads. */
+/** Instead of a page whose broker still loads. useSilentSince is null while the server answers. */
 export function Pending() {
   return useSilentSince() === null ? <Loading /> : <Away />
 }

@@ -1,4 +1,4 @@
-// Actions of the command palette that depend on a role: it offers those that the pages offer.
+// Actions of the command palette that depend on a role: the palette offers an action where a page does.
 
 import { may, type Role, type Session } from '../api/session'
 

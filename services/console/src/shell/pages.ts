@@ -1,3 +1,5 @@
+// The pages of a broker, for navigation, breadcrumb, palette and shortcuts. router.tsx has a route for each path.
+
 import {
   IconActivity,
   IconAlertTriangle,

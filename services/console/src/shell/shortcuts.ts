@@ -1,3 +1,5 @@
+// Keyboard shortcuts of the whole page. They do nothing while somebody types into a field, except Ctrl K.
+
 import { useHotkeys } from '@mantine/hooks'
 import { useEffect, useRef } from 'react'
 import { undoLatest } from '../ui/undo'

@@ -55,6 +55,7 @@ export function Code({ text, label, isWrapped = true }: CodeProps) {
 
 /** Text that breaks between the options of a command, and not at a hyphen of one. */
 const Wrapped = ({ text }: { text: string }) =>
+  // Each second part is an option.
   optionParts(text).map((part, at) =>
     at % 2 === 1 ? (
       // biome-ignore lint/suspicious/noArrayIndexKey: parts of one text have no other name

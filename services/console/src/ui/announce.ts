@@ -3,9 +3,9 @@
 import { useEffect, useRef, useSyncExternalStore } from 'react'
 import { plural } from '../lib/format'
 
-/** Then the text goes, so that the same text can be said again. */
+/** The text is removed after this time, because a screen reader does not say a text again that has not changed. */
 const SHOWN_MS = 1_000
-/** The number of messages is announced, and not each of them. */
+/** Shortest time between two announcements of the number of received messages. */
 const COUNT_MS = 10_000
 
 let said = ''

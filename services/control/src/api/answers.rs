@@ -26,7 +26,8 @@ impl AnswerPermits {
     fn take(&self, account: Uuid, bytes: usize) -> Option<Share> {
         let taken = self.0.take(vec![account], bytes, |held, _| {
             let (free, own) = (ANSWER_BYTES_MAX.saturating_sub(held.all), held.of(account));
-            // The more is held, the less one account may have, so that a few accounts never take all.
+            // The more is held, the less one account may have, so that a few accounts never take all; an account's first may
+            // exceed its part, because a caller with no other could not make room for it by reading.
             let most = ANSWER_BYTES_EACH_MAX.min(free / SHARE_LEFT_TO_OTHERS);
             if bytes > free || own > 0 && own + bytes > most { Err(()) } else { Ok(()) }
         });

@@ -1,5 +1,3 @@
-//! Routes of brokers.
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;

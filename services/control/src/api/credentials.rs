@@ -1,5 +1,3 @@
-//! Routes of a broker's credentials.
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;

@@ -103,7 +103,6 @@ enum ExportKind {
 }
 
 impl ExportKind {
-    /// Parts of a broker, besides its own settings.
     const OF_BROKER: [Self; 9] = [
         Self::Access,
         Self::SpendCap,
@@ -167,6 +166,7 @@ impl Export {
                     self.go_on(part, &page);
                     return Some(lines);
                 }
+                // The broker was deleted after its page was read.
                 Err(problem) if part.broker.is_some() && problem.is(StatusCode::NOT_FOUND) => {}
                 Err(problem) => {
                     self.left.clear();

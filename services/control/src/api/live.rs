@@ -1,5 +1,6 @@
-//! Routes of a broker's clients, sessions, retained messages and metrics. Handlers authorise the caller, then ask
-//! [`Live`](crate::Live).
+//! Routes of a broker's clients, sessions, retained messages and metrics. Handlers authorise the caller, ask
+//! [`Live`](crate::Live), and write the audit entry of a change afterwards, because `Live` acts outside of transactions. A
+//! request takes a turn if it reads many rows (`turn`) or waits for pods (`own_turn`).
 
 use std::convert::Infallible;
 
@@ -73,7 +74,6 @@ struct TopicQuery {
     topic: String,
 }
 
-/// Finds the broker, if the caller has the permission.
 async fn open(api: &Api, caller: &Caller, at: BrokerRef, permission: Permission) -> ApiResult<LiveBroker> {
     let id = api.control().open_broker(caller, &at, permission).await?;
     Ok(LiveBroker { id, name: at.name })
@@ -374,7 +374,6 @@ async fn stream_metrics(
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
 
-/// The stream ends when the metrics are no longer available.
 fn events(api: Api, broker: LiveBroker, first: Metrics) -> impl Stream<Item = Event> {
     let rounds = tokio::time::interval(METRICS_EVERY);
     stream::unfold((api, broker, Some(first), rounds), |(api, broker, first, mut rounds)| async {

@@ -292,7 +292,6 @@ pub(crate) struct AtBroker {
 }
 
 impl BrokerRef {
-    /// The header `Location` of something of this broker.
     fn location(&self, segments: &[&str]) -> [(HeaderName, String); 1] {
         let organisation = self.organisation.to_string();
         let broker = ["organisations", &organisation, "brokers", &self.name];

@@ -31,6 +31,7 @@ pub(crate) async fn with_id(request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>().cloned();
     let response = CURRENT.scope(id, next.run(request)).await;
     let status = response.status();
+    // 501 means that this server lacks the function, so nothing has failed.
     if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
         tracing::warn!(
             request_id = %id,

@@ -36,7 +36,6 @@ struct Series {
 }
 
 impl RequestMetrics {
-    /// Adds the counting to an API.
     pub fn around(self: &Arc<Self>, api: Router) -> Router {
         api.layer(from_fn_with_state(Arc::clone(self), count))
     }

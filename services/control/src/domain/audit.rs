@@ -173,7 +173,6 @@ impl Control {
             .await
     }
 
-    /// Entries, the latest first.
     pub async fn audit_log(
         &self,
         caller: &Caller,

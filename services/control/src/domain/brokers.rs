@@ -1,7 +1,8 @@
 //! Brokers of an organisation: create, list, change, suspend and delete them.
 //!
 //! A broker has an entry in the catalog, which servers look up at each CONNECT, one in its organisation's list, and its
-//! access settings. Each change touches the broker's version, which makes the servers read its settings again.
+//! access settings. The API's version is that of the catalog's entry, so a change of limits writes that entry too. Each
+//! change touches the counter by which servers notice that they must read the settings again.
 
 use bytes::Bytes;
 use millrace_access::model::{Access, ClientLimits, Limits};

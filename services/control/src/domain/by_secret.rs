@@ -9,7 +9,8 @@ use uuid::Uuid;
 use super::Result;
 use crate::secret::Hash;
 
-/// A kind of records that are found by a secret. `all` holds the records of an organisation, `index` finds one by the hash of its secret.
+/// `all` holds the records of an organisation, `index` finds one by the hash of its secret. `put` removes no index entry,
+/// so a record that gets a new secret needs `clear` with the old hash.
 pub(super) struct BySecret {
     pub(super) all: fn(&[u8]) -> Collection,
     pub(super) index: fn() -> Collection,

@@ -69,7 +69,6 @@ struct HeldRole {
     role: Role,
 }
 
-/// Answers of one request, by the number of the attempt.
 #[derive(Default)]
 struct AnswersByAttempt(Mutex<BTreeMap<u32, Value>>);
 
@@ -97,7 +96,8 @@ impl Once {
 }
 
 impl Control {
-    /// `body` may run many times. Its answer is stored with the receipt, so it must not contain a secret.
+    /// `body` may run many times. Its answer is stored with the receipt, so it must not contain a secret. An account may
+    /// leave only so many bytes of receipts and audit entries a second, because they stay for long.
     pub(super) async fn change<T, F, Body>(&self, actor: Actor, once: &Once, body: F) -> Result<T>
     where
         T: Serialize + DeserializeOwned,
@@ -287,7 +287,6 @@ impl Change {
         self.append(organisation, action, target, &details)
     }
 
-    /// Adds an entry to the audit log that operators alone read.
     #[allow(clippy::needless_pass_by_value, reason = "as in `audit`")]
     pub(super) fn audit_of_region(&self, action: &str, target: &str, details: Value) -> Result<()> {
         self.append(audit::REGION, action, target, &details)

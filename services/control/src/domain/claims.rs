@@ -82,7 +82,7 @@ impl Control {
         found.map(|(claim_ref, token)| ShownClaimToken { hash, claim_ref, token }).ok_or_else(void)
     }
 
-    /// Also returns whether the device has repeated its claim.
+    /// Also returns whether the device has repeated its claim: the receipt then has the id of the first one.
     pub(crate) async fn claim(
         &self,
         shown: &ShownClaimToken,

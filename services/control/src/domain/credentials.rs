@@ -321,8 +321,8 @@ impl Control {
         Ok(PasswordForms { secret, scram: self.verifier_of(&password, has_scram).await? })
     }
 
-    /// Derives the generated password. `id` is part of it, so that a key that is used again after its receipt has
-    /// expired gives another password.
+    /// Derives the generated password. `id`, which the receipt stores, is part of it, so that a key that is used again
+    /// after its receipt has expired gives another password.
     fn generated(&self, once: &Once, id: Uuid) -> Result<Secret> {
         self.generated_for(once, id, "")
     }

@@ -121,7 +121,6 @@ impl From<[u64; DROP_REASONS]> for Drops {
 }
 
 impl Latency {
-    /// `None`: no message was measured.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn of(classes: &LatencyClasses) -> Option<Self> {
@@ -135,6 +134,7 @@ impl From<&Point> for HistoryValues {
     fn from(point: &Point) -> Self {
         Self {
             measured_ms: point.measured_ms,
+            // Time that several servers measured counts once, so this is the average of their sum.
             connections: point.connected_ms as f64 / point.measured_ms.max(1) as f64,
             messages_in: point.messages_in,
             messages_out: point.messages_out,
@@ -184,7 +184,7 @@ impl HistoryRange {
             };
             return Err(Error::field("from", format!("with this step at most {most} can be asked for")));
         }
-        // A minute has its point when it is over.
+        // Servers write a minute after its end. A longer step may be incomplete, so the running one appears too.
         let ended_ms = match step {
             HistoryStep::Minute => resolution.window_of(now_ms.saturating_sub(HISTORY_LATE_MS)),
             _ => now_ms + 1,
@@ -229,8 +229,8 @@ impl Control {
         Ok(MetricsHistory { step: span.step, step_ms: range.step_ms, points: range.points(windows) })
     }
 
-    /// Removes old points of the next brokers in order of names, counts anew what an earlier build did not count, and returns the name to continue with: `None` after the
-    /// last one.
+    /// For the sweep: removes old points of the next brokers in order of names, and repairs counters that an earlier build
+    /// did not have. Returns the name to continue with, `None` after the last one.
     pub async fn forget_history(&self, from: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
         let now_ms = self.now_ms();
         let page =

@@ -118,6 +118,7 @@ impl Control {
                 Ok(shown)
             })
             .await?;
+        // Derived again, because a repeated request gets the stored invitation, whose id differs.
         let secret = self.secret_of(once, shown.id.as_bytes())?;
         if let Some(post) = self.post().filter(|_| is_mailed) {
             post.invite(&shown.email, &secret);

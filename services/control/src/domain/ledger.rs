@@ -16,7 +16,6 @@ use super::change::Change;
 use super::{Control, Error, Result};
 use crate::limits::{FORMER_BROKERS_MAX, FORMER_BROKERS_READ};
 
-/// A deleted broker with usage that is not yet in the ledger.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct FormerBroker {
     organisation: Uuid,
@@ -99,6 +98,7 @@ async fn settle_month(tx: &Transaction, broker: BrokerId) -> Result<bool> {
     Ok(next_ms.is_some())
 }
 
+/// For a deleted organisation that operators no longer look up: its ledger is erased as a deleted broker is.
 pub(super) async fn remove(tx: &Transaction, organisation: Uuid, now_ms: u64) -> Result<()> {
     if let Some(ledger) = of(tx, organisation, Read::Serializable).await? {
         catalog::condemn_id(tx, ledger, now_ms)?;

@@ -55,6 +55,7 @@ pub(super) async fn owner(tx: &Transaction) -> Result<Option<Uuid>> {
     Ok(settings().get::<Uuid>(tx, OWNER, Read::Serializable).await?.map(|owner| owner.value))
 }
 
+/// The organisation that a person joins who takes the link of the first start, if the owner has one.
 pub(super) async fn organisation(tx: &Transaction) -> Result<Option<Uuid>> {
     let Some(owner) = owner(tx).await? else { return Ok(None) };
     let all = members::of_user(tx, owner, Read::Serializable).await?;

@@ -234,7 +234,6 @@ impl Control {
         let _ = self.0.audit_kept_ms.set(u64::from(days) * DAY_MS);
     }
 
-    /// Sets how servers of the region call tenants' URLs.
     pub fn calls_by(&self, settings: CallSettings) {
         let _ = self.0.calls.set(settings);
     }
@@ -309,11 +308,11 @@ impl Control {
         self.0.keys.last().ok_or(Error::Internal("the region has no key"))
     }
 
+    /// With the current key, so that a new key, which a later `secret_key_file` makes, ends web sessions, tokens and links.
     pub(crate) fn hash(&self, purpose: Purpose, parts: &[&[u8]]) -> Result<Hash> {
         Ok(secret::hash(self.key()?, purpose, parts))
     }
 
-    /// Later ids sort after earlier ones.
     fn new_id(&self) -> Result<Uuid> {
         let random = secret::random::<10>()?;
         Ok(uuid::Builder::from_unix_timestamp_millis(self.now_ms(), &random).into_uuid())

@@ -85,7 +85,6 @@ pub struct NewSuspension {
 }
 
 impl Control {
-    /// In order of ids.
     pub async fn tenants(&self, page: &PageRequest) -> Result<Page<Tenant>> {
         self.look(|tx| async move {
             let all = accounts::organisations();

@@ -1,3 +1,5 @@
+//! Pages of lists, in the order of ids. A page continues after the id `next`, which the API encodes as its cursor.
+
 use millrace_layers::documents::{Collection, DocumentPage};
 use millrace_layers::{LayerResult, documents};
 use millrace_storage::{Read, Transaction};
@@ -8,14 +10,14 @@ use crate::limits::PAGE_BYTES_MAX;
 
 #[derive(Clone, Debug)]
 pub struct PageRequest {
-    /// The `next` of the previous page; `None`: the first page.
+    /// `None`: the first page.
     pub after: Option<Vec<u8>>,
     pub limit: usize,
 }
 
 impl PageRequest {
-    /// Reads the documents of an answer: fewer than `limit` if they are long, because a server holds a page in memory until
-    /// its client has taken it.
+    /// Reads documents whose id begins with `search`: fewer than `limit` if they are long, because a server holds a page in
+    /// memory until its client has taken it.
     pub(super) async fn read<T: DeserializeOwned>(
         &self,
         tx: &Transaction,

@@ -38,7 +38,7 @@ pub enum Precondition {
     Version(u64),
 }
 
-/// A kind of part. The record is the caller's input plus its name and creation time.
+/// The record of a part is the caller's input plus its name and creation time.
 pub(crate) trait BrokerPart: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     const KIND: &'static str;
     const MAX: usize;
@@ -47,6 +47,7 @@ pub(crate) trait BrokerPart: Clone + Serialize + DeserializeOwned + Send + Sync 
 
     fn all(broker: BrokerId) -> Collection;
     fn check(&self) -> Checked;
+    /// The URL that servers call for the part, with its field.
     fn called(&self) -> Option<(&'static str, &str)> {
         None
     }
@@ -211,6 +212,7 @@ fn note<P: BrokerPart>(
     name: &str,
     changed: Value,
 ) -> Result<()> {
+    // Makes pods read the broker's parts again.
     touch(&change.tx, broker)?;
     let action = format!("{}.{what}", P::KIND.replace(' ', "_"));
     change.audit(at.organisation, &action, name, with(json!({ "broker": at.name }), changed))

@@ -75,6 +75,7 @@ impl Control {
                 self.take_factor(&change, user, input.shown(sign_in)).await
             })
             .await?;
+        // Only now is a wrong factor an error: it would undo the transaction, which counts the attempt.
         self.settle_factor(caller, user, checked).await?;
         let (record, factors) = self
             .look(|tx| async move {
@@ -162,7 +163,6 @@ impl Control {
         Ok(PasskeyAdded { passkey, recovery_codes })
     }
 
-    /// Ends the challenge of an addition, which adds one passkey.
     async fn spend_addition(
         &self,
         tx: &Transaction,

@@ -291,7 +291,7 @@ impl Control {
         self.settle_factor(caller, user, checked).await
     }
 
-    /// The answer to somebody who is signed in and has shown a factor. The audit log has those that were wrong.
+    /// The answer to somebody who is signed in and has shown a factor. The audit log has an entry for a wrong factor.
     pub(super) async fn settle_factor(
         &self,
         caller: &Caller,

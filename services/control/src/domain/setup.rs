@@ -110,6 +110,7 @@ pub(super) async fn adopt(change: &Change, organisation: Uuid) -> Result<()> {
         details.by_settings = true;
         catalog::describe(tx, &broker, &details).await?;
         let access = access::for_change(tx, organisation, &broker).await?.value;
+        // `for_change` has added the ceiling of the tenant's plan, if it has one.
         if access.ceiling.is_some() {
             access::put(tx, broker.id, &access).await?;
             touch(tx, broker.id)?;

@@ -124,7 +124,6 @@ impl Control {
         .await
     }
 
-    /// The latest first.
     pub(crate) async fn webhook_deliveries(
         &self,
         caller: &Caller,
@@ -139,7 +138,6 @@ impl Control {
         .await
     }
 
-    /// Oldest first.
     pub(crate) async fn dead_letters(
         &self,
         caller: &Caller,

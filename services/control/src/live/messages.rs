@@ -21,7 +21,7 @@ pub struct PublishRequest {
 }
 
 impl PublishRequest {
-    /// Bytes of topic, properties and payload in a PUBLISH packet.
+    /// Bytes of topic, properties and payload in a PUBLISH packet, which count against the broker's publish rate.
     pub(crate) fn bytes(&self) -> usize {
         let texts = [&self.content_type, &self.response_topic].into_iter().flatten().map(String::len);
         let one = texts

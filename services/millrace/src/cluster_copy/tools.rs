@@ -19,6 +19,7 @@ pub(super) struct Tool {
 }
 
 impl Tool {
+    /// `file_flag` names the cluster file: -C for fdbbackup, --dest-cluster-file for fdbrestore.
     pub(super) fn new(
         program: &'static str,
         file_flag: &str,

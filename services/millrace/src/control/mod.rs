@@ -146,6 +146,7 @@ impl Plane {
             SignUpPolicy::Anybody => SignUpBy::Anybody,
             SignUpPolicy::Confirmed => SignUpBy::Confirmed,
         };
+        // Before the first read of the keys, in `Control::open`.
         if let Some(key) = args.secret_key.key().map_err(Failure::Run)? {
             keys::set_outside_secret(key);
         }

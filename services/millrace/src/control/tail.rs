@@ -50,6 +50,7 @@ pub(super) async fn tail(
         let what = "is not a topic filter: + stands for one level, # for all levels at the end".into();
         return Err(LiveError::Invalid { field: "filter", what });
     }
+    // The edge checks the filter against the rules of the visit's connect token, as for any client.
     let mut client = Inside::enter(&edge.running, visit).await?;
     subscribe(&mut client, filter, retained).await?;
     let (sender, receiver) = channel(QUEUE_MESSAGES);
@@ -59,7 +60,8 @@ pub(super) async fn tail(
     Ok(stream::unfold(state, |(receiver, shared, ticks, held)| next(receiver, shared, ticks, held)).boxed())
 }
 
-/// With QoS 2, each message comes with the QoS that it was published with.
+/// With QoS 2, each message comes with the QoS that it was published with. The session ends with the connection, so no
+/// message comes twice.
 async fn subscribe(client: &mut Inside, filter: &str, retained: bool) -> Result<(), LiveError> {
     let options = SubscribeOptions {
         qos: QoS::ExactlyOnce,

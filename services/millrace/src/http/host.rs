@@ -1,5 +1,5 @@
 //! Refuses requests that name no host or several, as RFC 9112 section 3.2 asks: a proxy and this server could
-//! otherwise read different hosts in one request.
+//! otherwise read different hosts in one request. The server speaks no HTTP/2, which needs no Host header.
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, Version, header};

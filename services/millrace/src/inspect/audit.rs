@@ -8,7 +8,7 @@ use super::request::{InspectRequest, SocketCall};
 use super::rows::InspectRow;
 use crate::clock::now_ms;
 
-/// Sessions or messages that a row is about.
+/// Sessions or messages that a row is about; an audit entry has the sum over all rows of the answer.
 pub(super) fn count(row: &InspectRow) -> u64 {
     match row {
         InspectRow::StreamPurged { messages, .. } => *messages,
@@ -17,7 +17,8 @@ pub(super) fn count(row: &InspectRow) -> u64 {
     }
 }
 
-/// Writes an entry if the request is one that audit logs have.
+/// Writes an entry if the request is one that audit logs have. A request may take many transactions, so its entry has a
+/// transaction of its own afterwards, and the operator is notified if that one fails.
 pub(super) fn note(opened: &OpenFolder, call: &SocketCall, count: u64) -> Result<(), AnswerError> {
     let Some((broker, action, target)) = audited(&call.request) else { return Ok(()) };
     let by = Operator::on_folder(&call.by);
@@ -29,6 +30,7 @@ pub(super) fn note(opened: &OpenFolder, call: &SocketCall, count: u64) -> Result
     })
 }
 
+/// Broker, action and target of the entry. A new request that changes stored data or shows payloads needs a line here.
 fn audited(request: &InspectRequest) -> Option<(&str, &'static str, &str)> {
     Some(match request {
         InspectRequest::PurgeSession { broker, client_id } => (broker, "session.purge", client_id),

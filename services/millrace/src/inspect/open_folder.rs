@@ -46,7 +46,7 @@ impl OpenFolder {
             count += audit::count(&row);
             out(row)
         });
-        // An answer that has failed may have begun with what it has done.
+        // A request that has failed may have changed something before, and its rows say what.
         if count > 0 {
             audit::note(self, call, count)?;
         }

@@ -93,6 +93,7 @@ pub(super) fn purge(
     out: RowSink<'_>,
 ) -> Result<(), AnswerError> {
     let id = SessionId { broker, client: client.as_bytes() };
+    // A running server publishes the will, so only a purge in a stopped server's store loses it.
     let purged = match &opened.live {
         Some(live) => live.purge_session(broker_name, client).map_err(AnswerError::Failed)?.then_some(false),
         None => opened.run(|tx| async move { end(&tx, id).await })?.map(|(_, will)| will.is_some()),

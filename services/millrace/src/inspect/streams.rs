@@ -1,4 +1,5 @@
-//! Lists, shows and purges streams.
+//! Lists, shows and purges streams. A running server may write to the store meanwhile, so each transaction is short and sees
+//! another state.
 
 use millrace_edge::stored;
 use millrace_layers::{
@@ -65,6 +66,7 @@ pub(super) fn show(
     let (mut first, mut cursor): (Vec<EntryRow>, _) = (Vec::new(), Position::MIN);
     while first.len() < messages {
         let limit = ReadLimit { entries: messages - first.len(), bytes: READ_BYTES };
+        // From 0 on: all entries, not only those since a subscription.
         let source = [StreamSource { stream: id, since: 0 }];
         let batch =
             opened.run(|tx| async move { streams::read(&tx, broker, &source, cursor, limit).await })?;
@@ -90,6 +92,7 @@ pub(super) fn purge(
     let mut removed = Totals::default();
     loop {
         let trimmed = opened.run(|tx| async move {
+            // A full disk must still accept a purge, which makes room.
             tx.set_option(TransactionOption::Cleanup);
             streams::trim_by_age(&tx, broker, id, before_ms, TRIM_ENTRIES, cause).await
         })?;

@@ -66,6 +66,7 @@ pub(crate) fn access(args: AccessArgs) -> Result<(), Failure> {
         AccessCommand::Set { of } => {
             let (site, broker) = Site::at_broker(&of)?;
             let settings = input::json()?;
+            // `edit` reads the settings first for their ETag, so a change in between refuses this one.
             site.printer.details(&site.edit(Method::PUT, &format!("{broker}/access"), |_| Ok(settings))?)
         }
         AccessCommand::Test(TestArgs { client, action, topic, user, qos, retain, of }) => {

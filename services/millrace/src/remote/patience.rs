@@ -13,7 +13,8 @@ const BACK_OFF_S: [u64; 8] = [1, 2, 4, 8, 15, 30, 30, 30];
 /// How long a request with an unknown result is repeated.
 const UNKNOWN_MAX: Duration = Duration::from_secs(120);
 
-/// Only for a request that has the same effect when the server receives it twice.
+/// Only for a request that has the same effect when the server receives it twice. `wait` reports the refusal and sleeps for
+/// the number of seconds. A refusal that names no seconds means that the result is unknown.
 #[allow(clippy::disallowed_methods, reason = "the time that a person at a terminal waits")]
 pub(super) fn patiently<T>(
     mut send: impl FnMut() -> Result<T, FailedRequest>,

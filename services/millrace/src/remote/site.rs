@@ -70,7 +70,7 @@ impl Site {
     }
 
     /// The path of a broker by its name or display name; `None` selects the only one. A name needs no permission to list
-    /// brokers.
+    /// brokers. Display names are searched among the first [`PAGE`] brokers.
     pub(super) fn broker(&self, wanted: Option<&str>) -> Result<String, Failure> {
         if let Some(name) = wanted.filter(|name| !matches!(*name, "" | "." | "..")) {
             let path = format!("/brokers/{}", part(name));

@@ -10,12 +10,12 @@ use millrace_storage::{Read, Transaction};
 use super::{WINDOW_MS, add_to, window_of};
 use crate::{BrokerId, error::LayerResult, rows, tags, tuple::Key};
 
-/// A quantity that a broker holds; its numbers are in keys and never change.
+/// A quantity that a broker holds: sessions without a connection, bytes of messages in streams (as in the streams' totals),
+/// bytes of retained messages. Its numbers are in keys and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Level {
     Sessions = 1,
-    /// Bytes of messages in streams, as in the streams' totals.
     Bytes = 2,
     Retained = 4,
 }
@@ -47,6 +47,7 @@ impl Level {
     }
 }
 
+/// `at_ms` is when the level changed, which may be in an earlier window than the present one.
 pub fn change(tx: &Transaction, broker: BrokerId, level: Level, more: i64, at_ms: u64) -> LayerResult<()> {
     if more == 0 {
         return Ok(());

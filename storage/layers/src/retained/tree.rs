@@ -1,4 +1,5 @@
-//! Topics of retained messages as a tree: one level of it at a time, with the messages below each.
+//! Topics of retained messages as a tree: one level of it at a time, with the messages below each, because a key has an
+//! element for each level of its topic.
 
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction};

@@ -62,6 +62,7 @@ pub async fn attach(tx: &Transaction, id: SessionId<'_>, request: Attach) -> Lay
     let epoch = next_epoch(tx, old.as_ref()).await?;
     let replaced = old.as_ref().filter(|old| !old.is_detached()).map(|old| (old.owner.clone(), old.epoch));
     let kept = old.filter(|_| present);
+    // A former owner that did not detach may have sent every message that is committed by now.
     let maybe_sent = match &kept {
         Some(kept) if !kept.is_detached() => Position::end_of(tx.read_version().await?),
         Some(kept) if kept.cursor < kept.maybe_sent => kept.maybe_sent,

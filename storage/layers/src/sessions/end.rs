@@ -21,7 +21,6 @@ pub struct Settled {
     /// A will that fires: to be published in the same transaction.
     pub will: Option<Bytes>,
     pub ended: bool,
-    /// The subscriptions of a session that has ended.
     pub subscriptions: Vec<StoredSubscription>,
 }
 

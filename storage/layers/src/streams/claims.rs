@@ -207,7 +207,8 @@ async fn head(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResu
     }
 }
 
-/// All messages up to here are acknowledged; `None` before the first claim.
+/// All messages up to here are acknowledged; `None` before the first claim. A snapshot suffices, because a message that is
+/// acknowledged stays so.
 async fn lowest(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<Option<Position>> {
     let Some(mut head) = tx.get(keys::head(broker, stream), Read::Snapshot).await? else { return Ok(None) };
     let mut low = position(&mut head)?;

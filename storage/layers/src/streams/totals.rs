@@ -83,7 +83,8 @@ pub(super) fn remove(
     metering::change(tx, broker, Level::Bytes, removed.bytes.cast_signed().wrapping_neg(), tx.unix_ms())
 }
 
-/// Asks for the totals of a stream, for [`answer`], so that those of many streams come together.
+/// Begins to read the totals of a stream, for which [`answer`] waits, so that the reads of many streams run at the same
+/// time.
 pub(super) fn ask(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Reply<'_, Option<Bytes>> {
     tx.get(keys::totals(broker, stream), Read::Snapshot)
 }

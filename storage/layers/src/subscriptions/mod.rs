@@ -59,8 +59,9 @@ pub struct Subscribed {
     /// The stream is complete from this version on: the retained messages at this version, and then the stream's
     /// entries, are all messages.
     pub since: StoreVersion,
-    /// A renewed subscription keeps its stream and misses nothing.
+    /// The session had this subscription before. If it has a stream already, it misses nothing.
     pub existed: bool,
+    /// The stream is new, because nobody else subscribes to its filter.
     pub is_first: bool,
 }
 
@@ -115,7 +116,6 @@ pub(crate) async fn read(tx: &Transaction, id: SessionId<'_>) -> LayerResult<Vec
     rows::read(tx, id, Read::Serializable).await
 }
 
-/// Ends all subscriptions of a session, and returns them.
 pub(crate) async fn clear(tx: &Transaction, id: SessionId<'_>) -> LayerResult<Vec<StoredSubscription>> {
     let subscriptions = rows::read(tx, id, Read::Serializable).await?;
     if subscriptions.is_empty() {

@@ -31,7 +31,7 @@ pub struct DeliveryWork {
     pub letter: Option<StoredDeadLetter>,
     pub entries: Vec<StreamEntry>,
     pub state: WebhookState,
-    /// Numbers of the keys that sign the delivery, for [`settle`].
+    /// Numbers of the keys that sign the delivery; the caller fills them in before [`settle`].
     pub signed_by: Vec<u32>,
     /// Earlier events that a limit removed.
     missed: u64,
@@ -53,8 +53,8 @@ pub enum DeliveryOutcome {
     },
 }
 
-/// Begins a delivery, if no other pod has the lease. Dead letters that are sent again come first, even while the queue
-/// waits for its next attempt.
+/// Begins a delivery, if no other pod has the lease. It also ends an earlier delivery of the same owner, whose `settle`
+/// then fails. Dead letters that are sent again come first, even while the queue waits for its next attempt.
 pub async fn take(
     tx: &Transaction,
     webhook: WebhookId<'_>,
@@ -250,7 +250,6 @@ impl WebhookId<'_> {
         Ok(removed)
     }
 
-    /// Makes the next attempt due now, and queues the webhook.
     pub async fn retry_now(self, tx: &Transaction) -> LayerResult<()> {
         let mut state = state::get(tx, self, Read::Serializable).await?;
         if state.next_attempt_ms > 0 {

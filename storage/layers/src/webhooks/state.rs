@@ -32,6 +32,7 @@ pub struct WebhookState {
     /// Dead letters that a limit removed or left out.
     #[serde(rename = "letters_lost")]
     pub dead_letters_lost: u64,
+    /// Number of the latest attempt in the log.
     pub(super) deliveries: u64,
     /// Renamed, like the other fields, because stored records have the old name.
     #[serde(rename = "letters")]
@@ -60,7 +61,6 @@ pub struct DeliveryFailure {
     pub signed_by: Vec<u32>,
 }
 
-/// A position is hexadecimal in JSON.
 impl Serialize for Position {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)

@@ -1,5 +1,5 @@
 //! No message of a shared subscription is lost. That no message is with two pods is checked when a
-//! pod claims it.
+//! pod claims it. `history/groups.rs` explains the three sets.
 
 use super::Violations;
 use crate::{history::PodHistory, plan::matches};

@@ -1,6 +1,7 @@
 //! Checks P5 on the history of a simulated run: a session has one owner, and writes of earlier
 //! owners have no effect. A new owner finds the session as the last one left it. A tenure is the
-//! time of one owner, between its epoch and the next.
+//! time of one owner, between its epoch and the next. `Before` is the record that an attach read and
+//! replaced, so it shows what the earlier owner has written.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -13,12 +13,14 @@ type Place = (BrokerId, StreamId, Position);
 pub(crate) struct Groups {
     pub(crate) all: Vec<Group>,
     holders: BTreeMap<Place, (String, u64)>,
-    /// When each pod was recovered last; from then on others may have its messages.
+    /// The event at which each pod was recovered last; from then on others may have its messages.
     recovered: BTreeMap<String, u64>,
     /// Acknowledged, with a committed answer.
     pub(crate) done: BTreeSet<Place>,
     /// Acknowledged by a pod that may have lost it, or without an answer.
     pub(crate) may_be_done: BTreeSet<Place>,
+    /// Claimed by the check at the end of a run: nobody had acknowledged or held them. A message in none of the three sets
+    /// is lost.
     pub(crate) left: BTreeSet<Place>,
 }
 
@@ -39,6 +41,7 @@ impl PodHistory {
 
     /// A pod has messages from a claim that began with event `began`.
     pub(crate) fn claimed(&mut self, pod: &str, group: &Group, began: u64, places: &[Position]) {
+        // The claim may be gone with the pod's other claims, so it proves nothing.
         if self.groups.recovered_since(pod, began) {
             return;
         }
@@ -59,7 +62,8 @@ impl PodHistory {
         }
     }
 
-    /// Begins a release; returns the data for [`Self::end_release`].
+    /// Begins a release. Returns the data for [`Self::end_release`], which follows only if the commit is known to have
+    /// succeeded.
     pub(crate) fn lets_go(
         &mut self,
         pod: &str,

@@ -1,5 +1,6 @@
 //! Background work of a pod: it renews its lease, recovers the sessions of dead pods, fires wills,
-//! ends sessions, keeps streams short, and removes unreferenced rows.
+//! ends sessions, keeps streams short, and removes unreferenced rows. Transactions that may run twice use `read`, though
+//! they write; those that publish use `transact`.
 
 use bytes::Bytes;
 use millrace_layers::{

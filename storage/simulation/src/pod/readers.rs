@@ -64,7 +64,7 @@ impl Pod {
         history.readings.push(Reading { attempt, from, through, sources, entries, missed });
     }
 
-    /// Also trims the streams without other readers.
+    /// Also trims the streams without other readers; with the planted fault [`Plant::Trim`], those with other readers too.
     async fn checkpoint(&self, mine: Mine) -> Done {
         let written = self.history.borrow_mut().writes_cursor(mine.attempt, mine.cursor);
         let done = self

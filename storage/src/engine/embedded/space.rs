@@ -44,7 +44,6 @@ pub(super) struct DiskSpace {
 }
 
 impl DiskSpace {
-    /// Decides by the free bytes of the disk which writes are accepted.
     pub(super) fn room(&self, path: &Path, options: &Options) -> Result<Room, StoreError> {
         let free_bytes = (options.free_bytes)(path).map_err(|error| StoreError::Io(error.to_string()))?;
         let all_bytes = options.disk_reserve_bytes;

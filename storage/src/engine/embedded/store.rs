@@ -174,6 +174,7 @@ impl EmbeddedStore {
         self.database.persist(PersistMode::SyncAll).map_err(|error| error_of(&error))
     }
 
+    /// fjall refuses to persist after a write or sync that has failed.
     pub(super) fn failure(&self) -> Option<StoreError> {
         self.database.persist(PersistMode::Buffer).err().map(|error| error_of(&error))
     }
@@ -189,7 +190,6 @@ impl EmbeddedStore {
         self.open_bytes() > self.memtable_bytes.saturating_add(self.memtable_bytes / 4)
     }
 
-    /// Seals the open memtable if it is worth a table.
     pub(super) fn flush_idle(&self) -> Result<(), StoreError> {
         if self.open_bytes() < self.memtable_bytes / IDLE_PART { Ok(()) } else { self.start_flush() }
     }
@@ -202,6 +202,7 @@ impl EmbeddedStore {
         self.keys.rotate_memtable().map(drop).map_err(|error| error_of(&error))
     }
 
+    /// Seals the open memtable, into which it first writes the version if it is empty: fjall makes no table of nothing.
     pub(super) fn make_table(&self, version: StoreVersion) -> Result<(), StoreError> {
         if self.keys.rotate_memtable().map_err(|error| error_of(&error))? {
             return Ok(());

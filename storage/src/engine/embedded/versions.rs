@@ -4,7 +4,8 @@
 //! memory and its tables on disk. fjall removes old versions, up to the one that the oldest
 //! snapshot reads, only at the next flush or compaction. So a flushed memtable would stay in memory
 //! until the next one is full, and a long transaction would keep every memtable that is flushed
-//! meanwhile. This module removes such versions earlier.
+//! meanwhile. This module removes such versions earlier, by functions that fjall exports without
+//! documenting them: read their source before an upgrade.
 
 use std::{
     any::Any,
@@ -71,7 +72,7 @@ impl Versions {
         OpenView { snapshot, versions: self.clone() }
     }
 
-    /// True when more can be freed later.
+    /// For the commit thread: true when more can be freed later.
     pub(super) fn free(&self, keys: &Keyspace) -> bool {
         let mut state = self.lock();
         state.note_active(keys);

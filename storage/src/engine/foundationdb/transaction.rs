@@ -41,6 +41,7 @@ struct State {
     /// `Err` once the transaction has committed or failed.
     transaction: Result<fdb::Transaction, StoreError>,
     version: Option<StoreVersion>,
+    /// By this count, a range read notices writes that came before its answer.
     writes: u64,
     stamped: StampedKeys,
 }
@@ -99,6 +100,7 @@ impl FdbTransaction {
         let option = RangeOption {
             begin: KeySelector::first_greater_or_equal(begin),
             end: KeySelector::first_greater_or_equal(end),
+            // No page has more rows than bytes, and the library takes a smaller integer.
             limit: Some(options.limit.min(PAGE_BYTES_MAX)),
             target_bytes: PAGE_BYTES_MAX,
             mode: StreamingMode::Exact,

@@ -1,5 +1,6 @@
-//! The commit thread: takes the queued transactions as one group, checks each, writes and syncs
-//! once, and reports to all, while the next group gathers.
+//! The commit thread: takes the queued transactions as one group (one version), checks each, writes
+//! and syncs once, publishes a snapshot with the writes, and only then reports to all, so that
+//! everybody reads what was reported, while the next group gathers.
 
 use std::{
     sync::Arc,
@@ -36,7 +37,6 @@ pub(super) struct Committer<B: Backend> {
     /// The backend refused a write for lack of space; it is asked again even without new
     /// transactions, because it may be making room.
     short: bool,
-    /// The backend may have something to free.
     unfreed: bool,
 }
 

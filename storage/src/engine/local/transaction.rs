@@ -1,5 +1,6 @@
 //! A transaction of a local engine: it reads a snapshot with its own writes on top, and remembers
-//! what it read.
+//! what it read, for the committer to find conflicts. It cannot read where its own versionstamped
+//! keys may be, because their names are unknown before the commit.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -41,7 +41,7 @@ def run(*command):
 
 
 def is_empty(device):
-    """Whether a disk has no signature of any kind. One that cannot be read, or has several, is an error."""
+    """Whether a disk has no signature of any kind. A disk that cannot be read, or has several signatures, is an error."""
     code = subprocess.run(["blkid", "--probe", str(device)], stdout=subprocess.DEVNULL).returncode
     if code not in (0, 2):
         raise LookupError(f"blkid --probe {device} ends with {code}: a person must look at this disk")

@@ -200,7 +200,8 @@ func (c *Client) CheckOrganisation(ctx context.Context) error {
 	return err
 }
 
-// isRepeatable says whether the server comes to the same end when it gets the request twice.
+// isRepeatable says whether the server comes to the same end when it gets the request twice. With the version of an ETag it does not:
+// the first request has replaced that version, so the second is refused.
 func (r Request) isRepeatable() bool {
 	return r.Operation.IsIdempotent || r.Operation.Method == http.MethodGet || r.IfMatch == "*"
 }

@@ -15,6 +15,8 @@ type groupModel struct {
 	Rules  []rule       `tfsdk:"rules"`
 }
 
+// partKind (parts.go) says what each function must do. The rules of the resource are the whole list: a group without rules sends
+// an empty one.
 var groups = partResource(partKind[groupModel]{
 	name: "group",
 	schema: schema.Schema{

@@ -31,6 +31,7 @@ export function FirstRun() {
     defaultValue: false,
     getInitialValueInEffect: false,
   })
+  // The time at which the page was opened, so that the panel does not vanish while somebody reads it.
   const [openedAt] = useState(now)
   if (isHidden || !isFirstDay(broker.created_at_ms, openedAt)) return null
   return (

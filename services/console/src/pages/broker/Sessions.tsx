@@ -230,6 +230,7 @@ function OneSession({ id, onGone }: { id: string; onGone: () => void }) {
               act={() => clearSession(path, id)}
               onDone={() => {
                 done(`The session of ${id} has ended.`)
+                // All queries of the broker: client, streams and counts show the session too.
                 void client.invalidateQueries({ queryKey: ['b', path.broker] })
                 onGone()
               }}

@@ -17,6 +17,7 @@ export function Usage() {
   const { broker, path, can } = useBroker()
   const { range = '7d' } = useSearch({ from: '/signed-in/b/$broker/usage' })
   const navigate = useNavigate({ from: '/b/$broker/usage' })
+  // The span ends when the page was opened: a moving end would ask for the usage again and again.
   const [at] = useState(now)
   const span = spanOf(range, at)
   const query = useQuery({ ...usageQuery(path, span), placeholderData: keepPreviousData })

@@ -16,6 +16,7 @@ export function NewOrganisation() {
   const client = useQueryClient()
   const navigate = useNavigate()
   const [name, setName] = useState('')
+  // One key for all attempts, so that a repetition after a lost answer creates nothing twice.
   const [key] = useState(idempotencyKey)
   return (
     <Page title="Create organisation" lead={organisations.length === 0 ? NONE : ANOTHER} isNarrow>

@@ -12,6 +12,7 @@ import { OrgSettings } from './OrgSettings'
 import { OrgUsage } from './OrgUsage'
 import { Tokens } from './Tokens'
 
+/** The address names a tab by its value; TabPanels shows the first one for an unknown value. */
 const TABS = [
   { value: 'members', label: 'Members', part: Members },
   { value: 'invitations', label: 'Invitations', part: Invitations },

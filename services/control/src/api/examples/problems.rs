@@ -1,4 +1,4 @@
-//! Examples of problems, by their kinds.
+//! Examples of problems, by their kinds; a kind without a text in [`DETAILS`] has none.
 
 use serde_json::{Value, json};
 use utoipa::openapi::{RefOr, Response};
@@ -27,7 +27,6 @@ const DETAILS: &[(&str, &str)] = &[
     ("unavailable", "the store accepts no changes at the moment: try again, with the same Idempotency-Key"),
 ];
 
-/// A problem as the server answers it; `None`: there is no such kind.
 fn example(name: &str) -> Option<Value> {
     let (status, _, title) = Problem::KINDS.iter().find(|(_, of, _)| *of == name)?;
     let (_, detail) = DETAILS.iter().find(|(of, _)| *of == name)?;
@@ -46,7 +45,6 @@ fn example(name: &str) -> Option<Value> {
     Some(problem)
 }
 
-/// Shows the problem of this name.
 pub(in crate::api) fn show(name: &str, response: &mut Response) {
     for content in response.content.values_mut() {
         if let RefOr::T(content) = content {

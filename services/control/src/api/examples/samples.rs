@@ -37,7 +37,6 @@ const INSTANTS: &[&str] = &["at_ms", "from_ms", "since_ms", "_at"];
 const ENDS: &[&str] = &["expires_at_ms", "resets_at_ms", "to_ms", "until_ms"];
 const HOUR_MS: u64 = 3_600_000;
 
-/// `None`: there is no sample of this name.
 pub(super) fn sample(name: &str, schema: &Value, kind: &str) -> Option<Value> {
     match (kind, schema["format"].as_str()) {
         ("string", Some("uuid")) => Some(UUID.into()),

@@ -1,4 +1,4 @@
-//! Routes by which operators read audit logs.
+//! Routes by which operators read audit logs. The operator API authenticates in front of all its routes.
 
 use axum::Json;
 use axum::extract::{Request, State};

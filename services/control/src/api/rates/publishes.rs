@@ -102,7 +102,8 @@ impl Publishes {
 
 #[derive(Clone, Copy, Default)]
 struct Paid {
-    /// The time of [`Publishes::now`] at which the limit has paid for the publishes so far. A new count has paid all.
+    /// The theoretical arrival time of GCRA: when, by [`Publishes::now`], the limit has paid for the publishes so far. A
+    /// new count has paid all.
     paid_until: u64,
     /// 0: no limit.
     limit: u64,

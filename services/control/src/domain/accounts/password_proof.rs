@@ -1,4 +1,4 @@
-//! Confirming a change of an account with its password.
+//! Confirming a change of an account with its password. The API counts each attempt by address before (`Rates::password`).
 
 use super::super::change::Change;
 use super::super::{Caller, Control, Error, Result, web_sessions};
@@ -37,8 +37,8 @@ impl Control {
 }
 
 impl PasswordProof {
-    /// Reads the caller's account in the transaction of a change. Fails if a reset has committed while the password was hashed: it
-    /// has changed the password or ended the caller's web session.
+    /// Reads the caller's account in the transaction of a change. Fails if a reset has committed while the password was
+    /// hashed, because a reset changes the password or ends the caller's web session.
     pub(in crate::domain) async fn holds(&self, change: &Change, caller: &Caller) -> Result<UserRecord> {
         let (user, sign_in) = person_of(caller)?;
         web_sessions::still_there(&change.tx, sign_in, change.now_ms, Read::Serializable).await?;

@@ -111,7 +111,6 @@ impl Control {
         self.welcome_person(user, session).await
     }
 
-    /// `None`: nobody has the passkey.
     pub(in crate::domain) async fn owner_of_passkey(
         &self,
         credential_id: &str,

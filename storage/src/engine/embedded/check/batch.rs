@@ -1,5 +1,5 @@
-//! Reads one batch of a journal as fjall 3 writes it: a start with the number of items, the items,
-//! and an end with their checksum. Integers are little-endian.
+//! Reads one batch of a journal in the form of fjall 3, which another version may change: a start
+//! with the number of items, the items, and an end with their checksum. Integers are little-endian.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -18,7 +18,7 @@ const ITEM: u8 = 2;
 const END: u8 = 3;
 const TRAILER: &[u8] = b"FJL\x03";
 
-/// A value, a deletion, a weak deletion.
+/// Kinds of items: a value, a deletion, a weak deletion.
 const VALUE: u8 = 0;
 const KINDS: u8 = 3;
 
@@ -37,6 +37,7 @@ pub(super) struct JournalBatch {
     pub(super) length: u64,
 }
 
+/// Journal bytes of a batch with these writes; the store adds an item with the version.
 pub(in super::super) fn bytes_of(writes: &[KeyWrite]) -> u64 {
     let value = |write: &KeyWrite| write.value.as_ref().map_or(0, Bytes::len);
     let items: usize = writes.iter().map(|write| ITEM_BYTES + write.key.len() + value(write)).sum();
@@ -51,7 +52,8 @@ pub(super) fn read(from: &mut impl Read, scratch: &mut Vec<u8>) -> io::Result<Op
     }
 }
 
-/// True if `bytes` contain a complete batch that is newer than `sequence_after`.
+/// True if `bytes` contain a complete batch that is newer than `sequence_after`. A caller that finds one after an incomplete
+/// batch reports damage, because a crash leaves only the last batch incomplete.
 pub(super) fn find(bytes: &[u8], sequence_after: u64) -> bool {
     let mut scratch = Vec::new();
     let starts = bytes.windows(START_BYTES + 1).enumerate();

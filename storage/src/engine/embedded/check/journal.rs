@@ -82,7 +82,8 @@ pub(super) fn are_blank(journals: &[JournalFile]) -> Result<bool, Fault> {
 }
 
 /// Reads all journals in order, and cuts off an incomplete last write. `noted` is the last version
-/// known to be acknowledged; damage up to it is an error.
+/// known to be acknowledged (0: none is); damage up to it is an error, also in the first batch of all,
+/// whose own version then decides.
 pub(super) fn check(journals: &[JournalFile], noted: StoreVersion) -> Result<JournalContents, Fault> {
     let mut read = JournalContents::default();
     for (index, journal) in journals.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! Checks files of fjall before it opens them: its list of tables, and the end of each table. These
-//! files end with a table of contents and its checksum. fjall uses the contents before it verifies
-//! the checksum.
+//! Checks files of fjall 3 before it opens them: its list of tables, and the end of each table, but no
+//! data. These files end with a table of contents and its checksum. fjall uses the contents before it
+//! verifies the checksum.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 

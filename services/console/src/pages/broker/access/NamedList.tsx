@@ -60,6 +60,7 @@ export function NamedList<K extends Named>(props: NamedListProps<K>) {
     const said = `${row.name} was deleted.`
     if (!settingsOf) return done(said)
     return undoable(said, {
+      // Without an ETag, putNamed only creates: a record that somebody has made since stays.
       act: () => deletion.then(() => putNamed(path, kind, row.name, settingsOf(row), undefined)),
       said: `${capitalised(noun)} ${row.name} is back.`,
       onDone: reload,

@@ -5,7 +5,8 @@ import { plural } from '../../../lib/format'
 import { Term } from '../../../ui/Term'
 import { Time } from '../../../ui/Time'
 
-/** Below the times to PUBACK and delivery: when the server started, and whether it had lost what it had acknowledged. */
+/** Below the times to PUBACK and delivery: when the server that answers started, and whether it had lost what it had acknowledged.
+ * Only a server with a data folder of its own knows the latter. */
 export function LastStart() {
   const { data: region } = useQuery(regionQuery)
   const lost = region?.acknowledged_commits_lost

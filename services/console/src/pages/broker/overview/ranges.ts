@@ -21,6 +21,7 @@ export const LIVE: Range = {
   step: null,
 }
 
+/** The server keeps and answers at most 25 hours of minutes and 31 days of hours. */
 export const RANGES: readonly Range[] = [
   LIVE,
   { value: '1h', label: '1 h', said: 'the last hour', seconds: HOUR, step: 'minute' },

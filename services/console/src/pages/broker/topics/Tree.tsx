@@ -10,7 +10,7 @@ import ui from '../../../ui/ui.module.css'
 
 type Row = { node: TopicNode<KnownTopic>; label: string; depth: number }
 
-/** A tree of so many topics is open at first. */
+/** A tree of at most this number of topics is open at first. */
 const OPEN_ROWS_MAX = 100
 
 interface TreeProps {

@@ -202,6 +202,7 @@ const columns: Column<DeadLetter>[] = [
   },
 ]
 
+/** The text names the statuses of `is_final` in services/edge/src/webhooks/deliver.rs, and the day of TRY_MS_MAX in mod.rs there. */
 function DeadLetters({ name }: { name: string }) {
   const { path, can } = useBroker()
   const client = useQueryClient()
