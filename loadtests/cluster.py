@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compares stored publishes on a FoundationDB cluster with the commits of a bare client of the same cluster.
 
-Each round measures the commits of one bare client, one after the other (`benches/engine.rs` of the store, row 0), then publishes to
-sessions that are offline: one publisher that waits for each PUBACK, PUBLISHERS that do so, and PUBLISHERS with 100 in flight each.
-Prints the medians. A server on this machine shares its cores with the cluster and the driver, so the ratios are upper bounds.
+Each round measures the commits of one bare client, one after the other, with one append and with 100 appends each (rows 0 and 5 of
+the store's `benches/engine.rs`), then publishes to sessions that are offline: one publisher that waits for each PUBACK, PUBLISHERS
+that do so, and PUBLISHERS with 100 in flight each. Prints the medians. A server on this machine shares its cores with the cluster and the driver, so the ratios are upper bounds.
 
     cargo build --release -p millrace --features millrace/foundationdb
     storage/tests/foundationdb.sh with loadtests/cluster.py --rounds 5
@@ -32,19 +32,18 @@ def arguments():
     return parser.parse_args()
 
 
-def bare_commit_us(commits=1_000):
-    """The median time of one commit in flight."""
+def bare_commit_us(row, batch, commits=1_000):
     # The bench divides the number of records by 20 for rows with small transactions.
+    records = commits * batch * (20 if batch < 100 else 1)
     bench = ["cargo", "bench", "--quiet", "--package=millrace-storage", "--features=foundationdb", "--bench=engine"]
-    done = subprocess.run([*bench, "--", str(commits * 20), "0"], cwd=ROOT, capture_output=True, text=True, check=True)
-    row = re.search(r"^ +1 +1000 +1 \|.*\| +(\d+) +\d+ \|", done.stdout, re.M)
-    if not row:
+    done = subprocess.run([*bench, "--", str(records), str(row)], cwd=ROOT, capture_output=True, text=True, check=True)
+    figures = re.search(rf"^ +{batch} +1000 +1 \|.*\| +(\d+) +\d+ \|", done.stdout, re.M)
+    if not figures:
         raise SystemExit(f"no row of the bench: {done.stdout}")
-    return int(row[1])
+    return int(figures[1])
 
 
 def publish(args, scenario, publishers, prefix):
-    """The driver's report, without which nothing is claimed: a run with faults ends the measurement."""
     server = (
         f"cluster={args.millrace} serve --store foundationdb --fdb-cluster-file {os.environ['FDB_CLUSTER_FILE']} --fdb-prefix {prefix} "
         f"--mqtt-listen 127.0.0.1:{{port}} --ws-listen off --http-listen off {args.flags}"
@@ -59,9 +58,10 @@ def publish(args, scenario, publishers, prefix):
 
 def main():
     args = arguments()
-    commits, single, closed, window = [], [], [], []
+    commits, hundreds, single, closed, window = [], [], [], [], []
     for number in range(args.rounds):
-        commits.append(bare_commit_us())
+        commits.append(bare_commit_us(0, 1))
+        hundreds.append(bare_commit_us(5, 100))
         prefix = f"run{number}"
         single.append(publish(args, "durable-publish-closed", 1, f"{prefix}-1"))
         closed.append(publish(args, "durable-publish-closed", args.publishers, f"{prefix}-2"))
@@ -71,8 +71,8 @@ def main():
             f"{closed[-1]['ack_p50_us']:.0f} us with {args.publishers}",
             flush=True,
         )
-    commit = statistics.median(commits)
-    print(f"commit of a bare client: p50 {commit:.0f} us")
+    one, hundred = statistics.median(commits), statistics.median(hundreds)
+    print(f"commit of a bare client: p50 {one:.0f} us with one append, {hundred:.0f} us with 100")
     for name, runs in (("1 publisher", single), (f"{args.publishers} publishers", closed)):
         ratio = statistics.median(run["ack_p50_us"] / bare for run, bare in zip(runs, commits))
         print(f"{name}, each waits for its PUBACK: p50 {statistics.median(run['ack_p50_us'] for run in runs):.0f} us, {ratio:.2f} commits")

@@ -45,7 +45,7 @@ class Pod:
         flags = {
             "store": "foundationdb",
             "fdb-cluster-file": os.environ["FDB_CLUSTER_FILE"],
-            "fdb-prefix": f"dead-pods-{os.getpid()}",
+            "fdb-prefix": f"dead-{os.getpid()}",
             "pod": name,
             "mqtt-listen": f"127.0.0.1:{self.port}",
             "ws-listen": "off",

@@ -34,7 +34,6 @@ pub enum Method {
     Webhook,
     /// A short-lived password that the control plane signs, for example for a page of the console.
     ConnectToken {
-        /// Whether the client may have shared subscriptions.
         may_share: bool,
     },
 }

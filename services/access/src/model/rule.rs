@@ -80,7 +80,6 @@ impl Rule {
     }
 }
 
-/// Checks a topic filter by MQTT section 4.7.
 pub(crate) fn check_filter(filter: &str) -> Result<(), &'static str> {
     Err(if filter.is_empty() {
         "no topic filter: write # for every topic"

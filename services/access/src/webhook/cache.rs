@@ -92,7 +92,6 @@ impl AnswerCache {
             certificate_user: question.certificate_user,
             address: None,
         };
-        // JSON encodes different inputs differently.
         let input = serde_json::to_vec(&(&webhook.url, asked)).ok()?;
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(&input);
@@ -178,7 +177,6 @@ mod tests {
         for number in 0..200 {
             let name = number.to_string();
             cache.insert(&webhook(60), &question(&name, b"s"), &with_rules(3_000), 0);
-            // A client that connects again replaces its answer.
             cache.insert(&webhook(60), &question(&name, b"s"), &with_rules(3_000), 0);
             let all = cache.young.entries.values().chain(cache.old.entries.values());
             let held: usize = all.map(|entry| entry.answer.bytes()).sum();

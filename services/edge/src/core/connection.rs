@@ -9,7 +9,7 @@ use millrace_session::{Accept, Connection, Message, Seconds};
 use millrace_transport::addresses::Address;
 use millrace_transport::socket::Socket;
 
-use super::output::WritePace;
+use super::output::WriteSizer;
 use crate::authorization::{ExchangeTurn, Granted};
 use crate::broker::Broker;
 use crate::clock::Ticks;
@@ -100,7 +100,7 @@ pub(crate) struct Activity {
     pub(crate) bytes_in: u64,
     pub(crate) messages_out: u64,
     pub(crate) bytes_out: u64,
-    pub(super) write_pace: WritePace,
+    pub(super) write_sizer: WriteSizer,
 }
 
 /// Why a publisher is not read for a while.

@@ -33,11 +33,11 @@ const STALLED_MAX: usize = 500;
 /// How much is written to a connection at once: a write of 256 KiB to a peer on the same machine that reads through a small
 /// window took 15 ms. So writes are short until [`FAST_WRITES`] in a row were fast, and again after a slow one.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct WritePace {
+pub(super) struct WriteSizer {
     fast: u8,
 }
 
-impl WritePace {
+impl WriteSizer {
     fn bytes(self, most: usize) -> usize {
         if self.fast < FAST_WRITES { most.min(SHORT_WRITE_BYTES) } else { most }
     }
@@ -189,7 +189,7 @@ impl Core {
         most: usize,
     ) -> io::Result<(usize, SocketFlush, u64)> {
         let connection = &mut self.connections[slot as usize];
-        let most = connection.activity.as_ref().map_or(most, |activity| activity.write_pace.bytes(most));
+        let most = connection.activity.as_ref().map_or(most, |activity| activity.write_sizer.bytes(most));
         let websocket = connection.is_websocket();
         let mut tapped = if connection.is_traced() { self.tracing.tapped.get_mut(&slot) } else { None };
         if let Some(tapped) = &mut tapped {
@@ -203,7 +203,7 @@ impl Core {
         }
         let (written, how) = flushed?;
         if let Some(activity) = &mut connection.activity {
-            activity.write_pace.note(written, took_us);
+            activity.write_sizer.note(written, took_us);
         }
         self.work.spend_sent(written, took_us);
         self.process.core(self.index).counters.bytes_out.add(written);
@@ -343,19 +343,19 @@ mod tests {
 
     #[test]
     fn writes_are_long_after_fast_ones_until_one_is_slow() {
-        let mut pace = WritePace::default();
+        let mut sizer = WriteSizer::default();
         let (fast, usual) = (FAST_WRITE_US / 2, FAST_WRITE_US * 2);
         for (written, took_us) in [(SHORT_WRITE_BYTES, fast), (1, fast), (SHORT_WRITE_BYTES, usual)] {
             for _ in 1..FAST_WRITES {
-                pace.note(written, took_us);
-                assert_eq!(pace.bytes(FLUSH_BYTES), SHORT_WRITE_BYTES, "{written} bytes in {took_us} us");
+                sizer.note(written, took_us);
+                assert_eq!(sizer.bytes(FLUSH_BYTES), SHORT_WRITE_BYTES, "{written} bytes in {took_us} us");
             }
         }
-        pace.note(SHORT_WRITE_BYTES, fast);
-        pace.note(FLUSH_BYTES, usual);
-        assert_eq!(pace.bytes(FLUSH_BYTES), FLUSH_BYTES);
-        pace.note(FLUSH_BYTES, SLOW_WRITE_US + 1);
-        assert_eq!(pace.bytes(FLUSH_BYTES), SHORT_WRITE_BYTES);
-        assert_eq!(pace.bytes(1), 1);
+        sizer.note(SHORT_WRITE_BYTES, fast);
+        sizer.note(FLUSH_BYTES, usual);
+        assert_eq!(sizer.bytes(FLUSH_BYTES), FLUSH_BYTES);
+        sizer.note(FLUSH_BYTES, SLOW_WRITE_US + 1);
+        assert_eq!(sizer.bytes(FLUSH_BYTES), SHORT_WRITE_BYTES);
+        assert_eq!(sizer.bytes(1), 1);
     }
 }

@@ -31,6 +31,7 @@ mod scratch;
 mod space;
 mod task;
 mod transaction;
+mod writes;
 
 use std::{path::Path, sync::Arc, time::Duration};
 

@@ -11,10 +11,13 @@ use bytes::Bytes;
 use fdb::{
     FdbResult, KeySelector, RangeOption,
     future::FdbValues,
-    options::{ConflictRangeType, MutationType, StreamingMode, TransactionOption as FdbOption},
+    options::{ConflictRangeType, StreamingMode, TransactionOption as FdbOption},
 };
 
-use super::{ClusterHandle, error, task};
+use super::{
+    ClusterHandle, error, task,
+    writes::{self, EndKeys, PendingWrite},
+};
 use crate::{
     completion::Completion,
     engine::stamped::{Stamped, StampedKeys},
@@ -41,15 +44,26 @@ struct State {
     /// `Err` once the transaction has committed or failed.
     transaction: Result<fdb::Transaction, StoreError>,
     version: Option<StoreVersion>,
-    /// By this count, a range read notices writes that came before its answer.
+    /// Writes since the last read.
+    unread: Vec<PendingWrite>,
+    /// Number of writes that the library has. By it, a range read notices writes that came before its answer.
     writes: u64,
+    /// Read conflicts, while the library has no writes.
+    conflicts: Vec<EndKeys>,
     stamped: StampedKeys,
 }
 
 impl FdbTransaction {
     pub(super) fn begin(shared: Arc<ClusterHandle>) -> Self {
         let transaction = shared.database.create_trx().map_err(error::of_call);
-        let state = State { transaction, version: None, writes: 0, stamped: StampedKeys::default() };
+        let state = State {
+            transaction,
+            version: None,
+            unread: Vec::new(),
+            writes: 0,
+            conflicts: Vec::new(),
+            stamped: StampedKeys::default(),
+        };
         Self { shared, state: Mutex::new(state) }
     }
 
@@ -57,13 +71,8 @@ impl FdbTransaction {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, write: impl FnOnce(&fdb::Transaction)) {
-        let mut state = self.lock();
-        state.writes += 1;
-        state.try_do(|open| {
-            write(open);
-            Ok(())
-        });
+    fn write(&self, write: PendingWrite) {
+        self.lock().unread.push(write);
     }
 
     async fn version(&self) -> Result<StoreVersion, StoreError> {
@@ -107,7 +116,8 @@ impl FdbTransaction {
             reverse: options.reverse,
             ..RangeOption::default()
         };
-        let state = self.lock();
+        let mut state = self.lock();
+        state.show_writes();
         let rows = state.open()?.get_range(&option, 1, options.read == Read::Snapshot);
         Ok((Box::pin(rows), state.writes))
     }
@@ -148,7 +158,7 @@ impl FdbTransaction {
         let (begin, end) = self.shared.space.ends(answered);
         let unchanged = state.writes == writes;
         if unchanged {
-            state.try_do(|open| open.add_conflict_range(&begin, &end, ConflictRangeType::Read));
+            state.add_read_conflict((begin, end));
         }
         unchanged
     }
@@ -162,6 +172,44 @@ fn one_more(options: RangeOptions) -> RangeOptions {
 impl State {
     fn open(&self) -> Result<&fdb::Transaction, StoreError> {
         self.transaction.as_ref().map_err(Clone::clone)
+    }
+
+    fn show_writes(&mut self) {
+        for write in std::mem::take(&mut self.unread) {
+            self.writes += 1;
+            self.conflicts.clear();
+            self.try_do(|open| write.apply(open));
+        }
+    }
+
+    fn add_read_conflict(&mut self, (begin, end): EndKeys) {
+        self.try_do(|open| open.add_conflict_range(&begin, &end, ConflictRangeType::Read));
+        self.note_read((begin, end));
+    }
+
+    fn note_read(&mut self, range: EndKeys) {
+        if self.writes == 0 {
+            self.conflicts.push(range);
+        }
+    }
+
+    fn prepare_commit(&mut self, cluster: &ClusterHandle) -> Result<Option<ReadyTransaction>, StoreError> {
+        if self.writes > 0 {
+            self.show_writes();
+        }
+        let open = std::mem::replace(&mut self.transaction, Err(StoreError::Used))?;
+        let stamped = std::mem::take(&mut self.stamped);
+        if self.writes == 0 && self.unread.is_empty() && stamped.is_empty() {
+            return Ok(None);
+        }
+        let ready = if self.writes > 0 {
+            ReadyTransaction { open, reading: None }
+        } else {
+            let blind = writes::without_reads(cluster, &self.conflicts, &self.unread);
+            ReadyTransaction { open: blind.map_err(error::of_call)?, reading: Some(open) }
+        };
+        writes::stamp(&ready.open, &cluster.space, stamped);
+        Ok(Some(ready))
     }
 
     /// A failed call makes the commit fail with its error.
@@ -194,7 +242,11 @@ impl EngineTransaction for FdbTransaction {
     fn get<'a>(&'a self, key: &[u8], read: Read) -> Reply<'a, Option<Bytes>> {
         let range = KeyRange::key(key);
         let value = {
-            let state = self.lock();
+            let mut state = self.lock();
+            state.show_writes();
+            if read != Read::Snapshot {
+                state.note_read(self.shared.space.ends(&range));
+            }
             state.open().map(|open| open.get(&self.shared.space.key(key), read == Read::Snapshot))
         };
         Reply::Later(Box::pin(async move {
@@ -222,24 +274,20 @@ impl EngineTransaction for FdbTransaction {
     }
 
     fn set(&self, key: Bytes, value: Bytes) {
-        let key = self.shared.space.key(&key);
-        self.write(|open| open.set(&key, &value));
+        self.write(PendingWrite::Set(self.shared.space.key(&key), value));
     }
 
     fn clear(&self, key: Bytes) {
-        let key = self.shared.space.key(&key);
-        self.write(|open| open.clear(&key));
+        self.write(PendingWrite::Clear(self.shared.space.key(&key)));
     }
 
     fn clear_range(&self, range: KeyRange) {
-        let (begin, end) = self.shared.space.ends(&range);
-        self.write(|open| open.clear_range(&begin, &end));
+        self.write(PendingWrite::ClearRange(self.shared.space.ends(&range)));
         self.lock().stamped.clear_range(&range);
     }
 
     fn atomic_add(&self, key: Bytes, addend: i64) {
-        let key = self.shared.space.key(&key);
-        self.write(|open| open.atomic_op(&key, &addend.to_le_bytes(), MutationType::Add));
+        self.write(PendingWrite::Add(self.shared.space.key(&key), addend));
     }
 
     fn set_versionstamped_key(&self, template: Vec<u8>, offset: usize, value: Bytes) {
@@ -247,42 +295,28 @@ impl EngineTransaction for FdbTransaction {
     }
 
     fn add_read_conflict_range(&self, range: KeyRange) {
-        let (begin, end) = self.shared.space.ends(&range);
-        self.lock().try_do(|open| open.add_conflict_range(&begin, &end, ConflictRangeType::Read));
+        self.lock().add_read_conflict(self.shared.space.ends(&range));
     }
 
     fn add_write_conflict_range(&self, range: KeyRange) {
-        let (begin, end) = self.shared.space.ends(&range);
-        let mut state = self.lock();
-        state.writes += 1;
-        state.try_do(|open| open.add_conflict_range(&begin, &end, ConflictRangeType::Write));
+        self.write(PendingWrite::Conflict(self.shared.space.ends(&range)));
     }
 
     fn commit(&self, done: Completion) {
-        let (open, stamped, writes) = {
-            let mut state = self.lock();
-            let open = std::mem::replace(&mut state.transaction, Err(StoreError::Used));
-            (open, std::mem::take(&mut state.stamped), state.writes)
-        };
-        let open = match open {
-            Ok(_) if writes == 0 && stamped.is_empty() => {
-                return done.complete(Ok(Committed { versionstamp: None }));
-            }
-            Ok(open) => open,
+        let prepared = self.lock().prepare_commit(&self.shared);
+        let ready = match prepared {
+            Ok(Some(ready)) => ready,
+            Ok(None) => return done.complete(Ok(Committed { versionstamp: None })),
             Err(error) => {
                 self.shared.counters.refused(&error).add(1);
                 return done.complete(Err(error));
             }
         };
-        for stamped in stamped.into_vec() {
-            let key = self.shared.space.stamped(&stamped);
-            open.atomic_op(&key, &stamped.value, MutationType::SetVersionstampedKey);
-        }
         let shared = self.shared.clone();
         shared.counters.waiting.add(1);
         task::spawn(async move {
             let began = shared.host.now();
-            let result = commit(open).await;
+            let result = ready.commit().await;
             let took = shared.host.now().saturating_sub(began);
             shared.counters.ended(&result, took);
             // The task that waits for the result may close the store, so this handle goes first.
@@ -292,20 +326,32 @@ impl EngineTransaction for FdbTransaction {
     }
 }
 
-async fn commit(open: fdb::Transaction) -> Result<Committed, StoreError> {
-    // A transaction that has read nothing gets its version now, while nothing else is under way
-    // that could take too long.
-    open.get_read_version().await.map_err(error::of_call)?;
-    // From here on the commit waits without a timeout; the module's documentation says why.
-    open.set_option(FdbOption::Timeout(0)).map_err(error::of_call)?;
-    let stamp = open.get_versionstamp();
-    let _committed = open.commit().await.map_err(|failure| error::of_commit(failure.into()))?;
-    match stamp.await {
-        Ok(stamp) => {
-            let stamp = stamp[..].try_into().expect("a versionstamp has ten bytes");
-            Ok(Committed { versionstamp: Some(Versionstamp(stamp)) })
+struct ReadyTransaction {
+    open: fdb::Transaction,
+    /// The transaction that has read for `open`, if that is another one.
+    reading: Option<fdb::Transaction>,
+}
+
+impl ReadyTransaction {
+    async fn commit(self) -> Result<Committed, StoreError> {
+        let Self { open, reading } = self;
+        // A transaction that has read nothing gets its version now, while nothing else is under way
+        // that could take too long.
+        let version = reading.as_ref().unwrap_or(&open).get_read_version().await.map_err(error::of_call)?;
+        if reading.is_some() {
+            open.set_read_version(version);
         }
-        Err(failure) if failure.code() == NO_COMMIT_VERSION => Ok(Committed { versionstamp: None }),
-        Err(failure) => Err(error::of_commit(failure)),
+        // From here on the commit waits without a timeout; the module's documentation says why.
+        open.set_option(FdbOption::Timeout(0)).map_err(error::of_call)?;
+        let stamp = open.get_versionstamp();
+        let _committed = open.commit().await.map_err(|failure| error::of_commit(failure.into()))?;
+        match stamp.await {
+            Ok(stamp) => {
+                let stamp = stamp[..].try_into().expect("a versionstamp has ten bytes");
+                Ok(Committed { versionstamp: Some(Versionstamp(stamp)) })
+            }
+            Err(failure) if failure.code() == NO_COMMIT_VERSION => Ok(Committed { versionstamp: None }),
+            Err(failure) => Err(error::of_commit(failure)),
+        }
     }
 }

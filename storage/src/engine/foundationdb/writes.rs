@@ -1,9 +1,9 @@
 //! Writes of an open transaction that the client library does not have yet.
 //!
-//! The library keeps a tree of a transaction's writes, so that its reads see them. Building this tree took a fifth of the
-//! CPU time of a server that stores messages, whose transactions read first and write afterwards. So the library gets the
-//! writes only at the next read. If no read follows, they are committed by a second transaction at the same read version,
-//! with the same read conflicts and without the tree (READ_YOUR_WRITES_DISABLE, which must be set before the first read).
+//! The library keeps a tree of a transaction's writes, so that its reads see them. This tree took a fifth of the CPU time
+//! of a server that stores messages, whose transactions read first and write afterwards. So the library gets the writes at
+//! the next read, or else a second transaction commits them, at the same read version and with the same read conflicts: it
+//! may have no tree (READ_YOUR_WRITES_DISABLE), because it reads nothing.
 
 use ::foundationdb as fdb;
 use bytes::Bytes;
@@ -15,19 +15,18 @@ use fdb::{
 use super::{ClusterHandle, space::Space};
 use crate::engine::stamped::StampedKeys;
 
-/// Keys have the prefix of the store.
-pub(super) enum Write {
+pub(super) enum PendingWrite {
     Set(Vec<u8>, Bytes),
     Clear(Vec<u8>),
-    ClearRange(Ends),
+    ClearRange(EndKeys),
     Add(Vec<u8>, i64),
-    Conflict(Ends),
+    Conflict(EndKeys),
 }
 
 /// The first key of a range, and the key after its last one.
-pub(super) type Ends = (Vec<u8>, Vec<u8>);
+pub(super) type EndKeys = (Vec<u8>, Vec<u8>);
 
-impl Write {
+impl PendingWrite {
     pub(super) fn apply(&self, open: &fdb::Transaction) -> FdbResult<()> {
         match self {
             Self::Set(key, value) => open.set(key, value),
@@ -49,11 +48,11 @@ pub(super) fn stamp(open: &fdb::Transaction, space: &Space, stamped: StampedKeys
     }
 }
 
-/// A transaction that has these read conflicts and writes, and reads nothing. Its read version is set before its commit.
+/// The caller sets the read version.
 pub(super) fn without_reads(
     cluster: &ClusterHandle,
-    reads: &[Ends],
-    writes: &[Write],
+    reads: &[EndKeys],
+    writes: &[PendingWrite],
 ) -> FdbResult<fdb::Transaction> {
     let open = cluster.database.create_trx()?;
     open.set_option(FdbOption::ReadYourWritesDisable)?;
