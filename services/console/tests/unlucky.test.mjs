@@ -406,6 +406,26 @@ test('the longest topic, a payload of 256 kB and a thousand topics in one level 
   await context.close()
 })
 
+test('a console on plain HTTP copies, too', async () => {
+  const { tab, context } = await open('/')
+  // On 127.0.0.1 the browser has the clipboard's API, which pages on plain HTTP lack.
+  await tab.addInitScript(() => Object.defineProperty(navigator, 'clipboard', { value: undefined }))
+  await tab.goto(`${server.url}/b/${broker}`)
+  await settled(tab)
+  const copy = tab.getByRole('button', { name: /^Copy/ }).first()
+  const shown = await copy.evaluate((button) => button.parentElement.querySelector('pre').textContent)
+  await copy.click()
+  await tab.getByRole('button', { name: 'Copied' }).waitFor()
+  await tab.evaluate(() => {
+    const area = document.body.appendChild(document.createElement('textarea'))
+    area.id = 'pasted'
+    area.focus()
+  })
+  await tab.keyboard.press('Control+V')
+  assert.equal(await tab.locator('#pasted').inputValue(), shown)
+  await context.close()
+})
+
 test('a message whose connection is lost says so, and the form can be sent again', async () => {
   const { tab, context } = await open('/b/default/live')
   await tab.getByText(/Connected as console-/).waitFor()

@@ -147,10 +147,13 @@ pub(crate) fn only_the_pages_that_were_read_conflict(database: &Database, _: &Ar
 
 pub(crate) fn a_read_that_a_write_overtakes_conflicts_or_sees_it(database: &Database, _: &Arc<TestHost>) {
     set(database, &[("a", "theirs"), ("b", "1")]);
-    for own in ["a", "c"] {
+    for (own, reads_between) in [("a", false), ("c", false), ("a", true), ("c", true)] {
         let transaction = begin(database);
         let read = transaction.range(KeyRange::new("a", "d"), RangeOptions::first(9));
         transaction.set(own, "mine").unwrap();
+        if reads_between {
+            block_on(transaction.get(own, Read::Snapshot)).unwrap();
+        }
         let page = block_on(read).unwrap();
         set(database, &[(own, "theirs")]);
         let result = commit(transaction);

@@ -3,9 +3,25 @@ import { IconCheck, IconCopy, IconDownload } from '@tabler/icons-react'
 import { useEffect, useState } from 'react'
 import { optionParts } from '../lib/options'
 import { announce } from './announce'
+import { notDone } from './notify'
 import classes from './ui.module.css'
 
 const CONFIRM_MS = 1500
+
+/** Browsers have the clipboard's API on HTTPS and localhost only. On plain HTTP they still copy what is selected. */
+async function copyText(text: string) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text)
+  const area = document.createElement('textarea')
+  area.value = text
+  const focused = document.activeElement instanceof HTMLElement ? document.activeElement : document.body
+  // An open dialog keeps the focus inside.
+  ;(focused.parentElement ?? focused).append(area)
+  area.select()
+  const isCopied = document.execCommand('copy')
+  area.remove()
+  focused.focus()
+  if (!isCopied) throw new Error('the browser did not copy')
+}
 
 /** Copies, and says for a moment that it did. */
 function useCopy(text: string) {
@@ -16,10 +32,13 @@ function useCopy(text: string) {
     return () => clearTimeout(timer)
   }, [isCopied])
   const copy = () =>
-    navigator.clipboard.writeText(text).then(() => {
-      setCopied(true)
-      announce('Copied')
-    })
+    copyText(text).then(
+      () => {
+        setCopied(true)
+        announce('Copied')
+      },
+      () => notDone('The browser did not copy. Select the text and copy it.'),
+    )
   return { isCopied, copy }
 }
 

@@ -14,9 +14,9 @@ export function saved(message: string, inForceMs: number | null) {
   setTimeout(() => notifications.update({ ...now, id }), inForceMs)
 }
 
-/** Says why something could not be done. */
-export function failed(error: unknown) {
-  const message =
-    error instanceof Problem ? error.message : 'Something went wrong. Reload the page and try again.'
-  notifications.show({ message, color: 'red', autoClose: 10_000 })
-}
+/** Says that something could not be done, and what to do. */
+export const notDone = (message: string) => notifications.show({ message, color: 'red', autoClose: 10_000 })
+
+/** Says why a request failed. */
+export const failed = (error: unknown) =>
+  notDone(error instanceof Problem ? error.message : 'Something went wrong. Reload the page and try again.')

@@ -29,20 +29,21 @@ impl Control {
     /// Erases in `steps_max` transactions at most, a fifth of them for one broker, and returns how many keys it removed. A round
     /// ends with the last of the deleted brokers, and the next begins with the first.
     pub async fn erase(&self, erasures: &mut Erasures, steps_max: usize) -> Result<usize> {
-        let (mut erased, mut steps) = (0, steps_max);
+        let (mut from, mut erased, mut steps) = (erasures.last, 0, steps_max);
         loop {
-            let last = erasures.last;
             let page =
-                self.look(|tx| async move { Ok(catalog::condemned(&tx, last, SWEPT_ROWS).await?) }).await?;
+                self.look(|tx| async move { Ok(catalog::condemned(&tx, from, SWEPT_ROWS).await?) }).await?;
             if page.is_empty() {
-                erasures.last = 0;
+                if steps > 0 {
+                    erasures.last = 0;
+                }
                 return Ok(erased);
             }
             for condemned in page {
-                if steps == 0 {
-                    return Ok(erased);
+                from = condemned.0;
+                if steps > 0 {
+                    erasures.last = from;
                 }
-                erasures.last = condemned.0;
                 let steps = (&mut steps, steps_max.div_ceil(5));
                 match of_one_tenant(self.erase_broker(condemned, &mut erasures.unfinished, steps).await)? {
                     Ok(keys) => erased += keys,

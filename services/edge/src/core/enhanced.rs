@@ -195,7 +195,11 @@ impl Core {
             Ok(ExchangeStep::Granted(..)) => {}
             Err(refused @ (Denied::Busy | Denied::Unread)) => {
                 tracing::debug!(%refused, "a client cannot be authenticated anew");
-                self.close_for(id.slot, ReasonCode::SERVER_BUSY, "who you are cannot be checked now");
+                self.close_for(
+                    id.slot,
+                    ReasonCode::SERVER_BUSY,
+                    "the server cannot authenticate you now: try again later",
+                );
             }
             Err(refused) => {
                 //= [MQTT-4.12.1-2] v5

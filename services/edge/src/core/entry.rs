@@ -106,7 +106,7 @@ impl Core {
                     AccessRefusal::NoKeys => counters.refused_keys.add(1),
                     _ => counters.refused_webhook.add(1),
                 }
-                (ReasonCode::SERVER_UNAVAILABLE, "who you are cannot be checked now")
+                (ReasonCode::SERVER_UNAVAILABLE, "the server cannot authenticate you now: try again later")
             }
             Denied::For(AccessRefusal::Anonymous) => {
                 counters.refused_credentials.add(1);

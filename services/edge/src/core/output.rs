@@ -19,7 +19,9 @@ use crate::outbound::{Outbound, Pool, SocketFlush};
 /// writes no more.
 pub(super) const FLUSH_BYTES: usize = 256 * 1024;
 const SHORT_WRITE_BYTES: usize = 64 * 1024;
-const FAST_WRITES: u8 = 4;
+const FAST_WRITES: i8 = 4;
+/// As many more are needed after a slow one.
+const FAST_WRITES_AGAIN: i8 = 60;
 const FAST_WRITE_US: u64 = 250;
 const SLOW_WRITE_US: u64 = 2_000;
 /// Bytes that each busy socket may hold, however many are busy.
@@ -31,10 +33,11 @@ const STALLED_BYTES: usize = 64 * 1024;
 const STALLED_MAX: usize = 500;
 
 /// How much is written to a connection at once: a write of 256 KiB to a peer on the same machine that reads through a small
-/// window took 15 ms. So writes are short until [`FAST_WRITES`] in a row were fast, and again after a slow one.
+/// window took 15 ms. So writes are short until [`FAST_WRITES`] were fast, and for longer after a slow one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WriteSizer {
-    fast: u8,
+    /// Negative after a slow write.
+    fast: i8,
 }
 
 impl WriteSizer {
@@ -44,7 +47,7 @@ impl WriteSizer {
 
     fn note(&mut self, written: usize, took_us: u64) {
         if took_us > SLOW_WRITE_US {
-            self.fast = 0;
+            self.fast = -FAST_WRITES_AGAIN;
         } else if written >= SHORT_WRITE_BYTES && took_us < FAST_WRITE_US {
             self.fast = FAST_WRITES.min(self.fast + 1);
         }
@@ -355,7 +358,10 @@ mod tests {
         sizer.note(FLUSH_BYTES, usual);
         assert_eq!(sizer.bytes(FLUSH_BYTES), FLUSH_BYTES);
         sizer.note(FLUSH_BYTES, SLOW_WRITE_US + 1);
-        assert_eq!(sizer.bytes(FLUSH_BYTES), SHORT_WRITE_BYTES);
-        assert_eq!(sizer.bytes(1), 1);
+        for _ in 0..FAST_WRITES + FAST_WRITES_AGAIN {
+            assert_eq!(sizer.bytes(FLUSH_BYTES), SHORT_WRITE_BYTES);
+            sizer.note(SHORT_WRITE_BYTES, fast);
+        }
+        assert_eq!((sizer.bytes(FLUSH_BYTES), sizer.bytes(1)), (FLUSH_BYTES, 1));
     }
 }

@@ -15,12 +15,17 @@ use fdb::{
 };
 
 use super::{
-    ClusterHandle, error, task,
-    writes::{self, EndKeys, PendingWrite},
+    ClusterHandle, error,
+    space::Space,
+    task,
+    writes::{self, PendingWrite},
 };
 use crate::{
     completion::Completion,
-    engine::stamped::{Stamped, StampedKeys},
+    engine::{
+        range_set::RangeSet,
+        stamped::{Stamped, StampedKeys},
+    },
     error::StoreError,
     interface::EngineTransaction,
     key::{KeyRange, after},
@@ -49,7 +54,7 @@ struct State {
     /// Number of writes that the library has. By it, a range read notices writes that came before its answer.
     writes: u64,
     /// Read conflicts, while the library has no writes.
-    conflicts: Vec<EndKeys>,
+    conflicts: RangeSet,
     stamped: StampedKeys,
 }
 
@@ -61,7 +66,7 @@ impl FdbTransaction {
             version: None,
             unread: Vec::new(),
             writes: 0,
-            conflicts: Vec::new(),
+            conflicts: RangeSet::default(),
             stamped: StampedKeys::default(),
         };
         Self { shared, state: Mutex::new(state) }
@@ -151,14 +156,13 @@ impl FdbTransaction {
     }
 
     /// Adds the read conflict of a page. Keys that the transaction wrote count as not read, so the
-    /// conflict of keys read before the write would be lost. Therefore returns false if there were
-    /// writes since the request.
-    fn add_conflict(&self, answered: &KeyRange, writes: u64) -> bool {
+    /// conflict of keys read before the write would be lost. Therefore returns false if the library
+    /// got writes since the request.
+    fn add_conflict(&self, answered: KeyRange, writes: u64) -> bool {
         let mut state = self.lock();
-        let (begin, end) = self.shared.space.ends(answered);
         let unchanged = state.writes == writes;
         if unchanged {
-            state.add_read_conflict((begin, end));
+            state.add_read_conflict(&self.shared.space, answered);
         }
         unchanged
     }
@@ -177,19 +181,20 @@ impl State {
     fn show_writes(&mut self) {
         for write in std::mem::take(&mut self.unread) {
             self.writes += 1;
-            self.conflicts.clear();
+            self.conflicts = RangeSet::default();
             self.try_do(|open| write.apply(open));
         }
     }
 
-    fn add_read_conflict(&mut self, (begin, end): EndKeys) {
+    fn add_read_conflict(&mut self, space: &Space, range: KeyRange) {
+        let (begin, end) = space.ends(&range);
         self.try_do(|open| open.add_conflict_range(&begin, &end, ConflictRangeType::Read));
-        self.note_read((begin, end));
+        self.note_read(range);
     }
 
-    fn note_read(&mut self, range: EndKeys) {
-        if self.writes == 0 {
-            self.conflicts.push(range);
+    fn note_read(&mut self, range: KeyRange) {
+        if self.writes == 0 && !range.is_empty() {
+            self.conflicts.insert(range);
         }
     }
 
@@ -205,7 +210,8 @@ impl State {
         let ready = if self.writes > 0 {
             ReadyTransaction { open, reading: None }
         } else {
-            let blind = writes::without_reads(cluster, &self.conflicts, &self.unread);
+            let (reads, unread) = (std::mem::take(&mut self.conflicts), std::mem::take(&mut self.unread));
+            let blind = writes::without_reads(cluster, reads, &unread);
             ReadyTransaction { open: blind.map_err(error::of_call)?, reading: Some(open) }
         };
         writes::stamp(&ready.open, &cluster.space, stamped);
@@ -245,7 +251,7 @@ impl EngineTransaction for FdbTransaction {
             let mut state = self.lock();
             state.show_writes();
             if read != Read::Snapshot {
-                state.note_read(self.shared.space.ends(&range));
+                state.note_read(range.clone());
             }
             state.open().map(|open| open.get(&self.shared.space.key(key), read == Read::Snapshot))
         };
@@ -263,7 +269,7 @@ impl EngineTransaction for FdbTransaction {
             let (rows, writes) = rows?;
             let page = self.page(rows, &range, options).await?;
             if options.read == Read::Snapshot
-                || self.add_conflict(&page.answers(&range, options.reverse), writes)
+                || self.add_conflict(page.answers(&range, options.reverse), writes)
             {
                 return Ok(page);
             }
@@ -295,7 +301,7 @@ impl EngineTransaction for FdbTransaction {
     }
 
     fn add_read_conflict_range(&self, range: KeyRange) {
-        self.lock().add_read_conflict(self.shared.space.ends(&range));
+        self.lock().add_read_conflict(&self.shared.space, range);
     }
 
     fn add_write_conflict_range(&self, range: KeyRange) {

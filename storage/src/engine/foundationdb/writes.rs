@@ -13,7 +13,7 @@ use fdb::{
 };
 
 use super::{ClusterHandle, space::Space};
-use crate::engine::stamped::StampedKeys;
+use crate::engine::{range_set::RangeSet, stamped::StampedKeys};
 
 pub(super) enum PendingWrite {
     Set(Vec<u8>, Bytes),
@@ -23,7 +23,6 @@ pub(super) enum PendingWrite {
     Conflict(EndKeys),
 }
 
-/// The first key of a range, and the key after its last one.
 pub(super) type EndKeys = (Vec<u8>, Vec<u8>);
 
 impl PendingWrite {
@@ -48,16 +47,16 @@ pub(super) fn stamp(open: &fdb::Transaction, space: &Space, stamped: StampedKeys
     }
 }
 
-/// The caller sets the read version.
 pub(super) fn without_reads(
     cluster: &ClusterHandle,
-    reads: &[EndKeys],
+    reads: RangeSet,
     writes: &[PendingWrite],
 ) -> FdbResult<fdb::Transaction> {
     let open = cluster.database.create_trx()?;
     open.set_option(FdbOption::ReadYourWritesDisable)?;
-    for (begin, end) in reads {
-        open.add_conflict_range(begin, end, ConflictRangeType::Read)?;
+    // The library does not join them here, and a cluster checks each.
+    for (begin, end) in reads.into_ranges().map(|range| cluster.space.ends(&range)) {
+        open.add_conflict_range(&begin, &end, ConflictRangeType::Read)?;
     }
     writes.iter().try_for_each(|write| write.apply(&open))?;
     Ok(open)

@@ -8,6 +8,7 @@ import { setCsrfToken } from '../../api/client'
 import { meQuery, useMe, waysQuery } from '../../api/session'
 import { forgetMetrics } from '../../charts/metrics'
 import { plural } from '../../lib/format'
+import { draftStore, forgetDrafts } from '../../live/draftStore'
 import { Form } from '../../ui/Form'
 import { done } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
@@ -53,6 +54,7 @@ function Question({ email, close }: { email: string; close: () => void }) {
         setCsrfToken(null)
         client.clear()
         forgetMetrics()
+        forgetDrafts(draftStore())
         client.setQueryData(meQuery.queryKey, null)
         done('Your account was deleted.')
         await navigate({ to: '/sign-in', search: {} })

@@ -4,7 +4,7 @@ import { type NamedRows, putNamed } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import { now } from '../../../lib/clock'
 import { absolute } from '../../../lib/format'
-import { nameFrom } from '../../../lib/names'
+import { ownNameFrom } from '../../../lib/names'
 import { Form } from '../../../ui/Form'
 import type { Column } from '../../../ui/Rows'
 import { Time } from '../../../ui/Time'
@@ -105,7 +105,7 @@ function BanForm({ row, onDone }: { row: Ban | undefined; onDone: () => void }) 
   const save = (overwrites: boolean) => {
     const until_ms =
       seconds === AS_IS ? (before?.until_ms ?? null) : seconds ? now() + Number(seconds) * 1000 : null
-    const name = row?.name ?? nameFrom(`${kind}-${whom}`)
+    const name = row?.name ?? ownNameFrom(`${kind}-${whom}`)
     return putNamed(
       path,
       'bans',
