@@ -54,7 +54,7 @@ pub const TOPIC_BYTES_MAX: u16 = 4_096;
 const _: () = assert!(TOPIC_BYTES_MAX as usize == millrace_layers::limits::TOPIC_BYTES_MAX);
 
 /// The limits of an edge process. Each is a setting of the same name, whose help text (in the `millrace` crate) has its
-/// unit and what happens beyond it. [`Self::with_memory`] derives limits of bytes whose default is 0. Reason
+/// unit and what happens beyond it. `with_memory` derives limits of bytes whose default is 0. Reason
 /// codes: 0x89 server busy, 0x97 quota exceeded, 0x9F connection rate exceeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EdgeLimits {
