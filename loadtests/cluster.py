@@ -3,9 +3,10 @@
 
 Each round measures the commits of one bare client, one after the other, with one append and with 100 appends each (rows 0 and 5 of
 the store's `benches/engine.rs`), then publishes to sessions that are offline: one publisher that waits for each PUBACK, PUBLISHERS
-that do so, and PUBLISHERS with 100 in flight each. Prints the medians. A server on this machine shares its cores with the cluster and the driver, so the ratios are upper bounds.
+that do so, and PUBLISHERS with 100 in flight each. Prints the medians. The server shares the cores of this
+machine with the cluster and the driver, so the ratios are upper bounds.
 
-    cargo build --release -p millrace --features millrace/foundationdb
+    cargo build --release -p millrace -p millrace-loadtests --features millrace/foundationdb
     storage/tests/foundationdb.sh with loadtests/cluster.py --rounds 5
 """
 

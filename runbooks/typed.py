@@ -2,8 +2,8 @@
 """Types the commands of the alerts' pages into a shell, as written, beside a server and Prometheus: `make check-runbooks`.
 
 Everything runs in namespaces of its own, with /etc and /var/lib of its own, so that ports and paths are as on the pages. Placeholders
-such as NAME become names of a tenant that this program makes. A command must end with 0, and a query must be accepted. Programs that need systemd,
-FoundationDB, NATS or Envoy are not tried: TRIED_BY_NOBODY. `make test` runs it, so it ends with SKIPPED and 0 where it cannot run.
+such as NAME become names of a tenant that this program makes. A command must end with 0, and a query must be accepted. Programs that
+need systemd, FoundationDB, NATS or Envoy are not tried: TRIED_BY_NOBODY. `make test` runs it, so it ends with SKIPPED and 0 where it cannot run.
 
     runbooks/typed.py [PAGE...]
 """

@@ -173,7 +173,8 @@ def machines(state):
 
 
 def user_data(values):
-    """The texts of a machine's user data, which may be compressed, in base64 or plain. The provider's state has only the SHA-1 of some texts."""
+    """The texts of a machine's user data, which may be compressed, in base64 or plain. The provider's state
+    has only the SHA-1 of some texts."""
     for name in ("user_data", "user_data_base64"):
         value = values.get(name)
         if not value or re.fullmatch(r"[0-9a-f]{40}", value):

@@ -71,13 +71,18 @@ export async function sessionOfOtherTab(): Promise<Session | null> {
   }
 }
 
-export async function signOut(client: QueryClient) {
-  await body(api.POST('/sign-out'))
+/** Removes what this browser keeps of the person outside of the queries. */
+export function forgetPerson() {
   setCsrfToken(null)
-  // The shell leaves the page first. Without its queries, the page would fail; the next sign-in clears them.
-  client.setQueryData(meQuery.queryKey, null)
   forgetMetrics()
   forgetDrafts(draftStore())
+}
+
+export async function signOut(client: QueryClient) {
+  await body(api.POST('/sign-out'))
+  // The shell leaves the page first. Without its queries, the page would fail; the next sign-in clears them.
+  client.setQueryData(meQuery.queryKey, null)
+  forgetPerson()
 }
 
 /** The person that is signed in. Only for pages behind the sign-in. */

@@ -16,18 +16,18 @@ use crate::limits::{ERASE_AFTER_MS, ERASE_AGAIN_MS, ERASED_KEYS, SWEPT_ROWS};
 pub struct Erasures {
     /// The broker whose erasure the last round tried last. The next round begins behind it, so that large brokers delay no others.
     last: BrokerId,
-    unfinished: HashMap<BrokerId, UnfinishedErasure>,
+    pub unfinished: HashMap<BrokerId, UnfinishedErasure>,
 }
 
 /// Where a pass over the keys of a broker continues: a step from its first key would pass all removed rows.
-struct UnfinishedErasure {
+pub struct UnfinishedErasure {
     from: Bytes,
     began_ms: u64,
 }
 
 impl Control {
-    /// Erases in `steps_max` transactions at most, a fifth of them for one broker, and returns how many keys it removed. A round
-    /// ends with the last of the deleted brokers, and the next begins with the first.
+    /// Erases in `steps_max` transactions at most, a fifth of them for one broker, and returns how many keys it removed. If
+    /// any are left at the last of the deleted brokers, the next round begins with the first.
     pub async fn erase(&self, erasures: &mut Erasures, steps_max: usize) -> Result<usize> {
         let (mut from, mut erased, mut steps) = (erasures.last, 0, steps_max);
         loop {

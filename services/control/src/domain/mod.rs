@@ -84,7 +84,7 @@ pub use credential_batches::{BatchDevice, NewCredentialBatch};
 pub use credentials::{CredentialChange, CredentialInfo, NewCredential, Rotation};
 pub use delete_account::DeleteAccount;
 pub use endpoints::{Endpoint, Endpoints, Ports, Reach};
-pub use erase::Erasures;
+pub use erase::{Erasures, UnfinishedErasure};
 pub use error::{Error, Result};
 pub use former::FormerTenant;
 pub use history::{Drops, HistoryPoint, HistorySpan, HistoryStep, HistoryValues, Latency, MetricsHistory};

@@ -4,11 +4,8 @@ import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
 import { deleteAccount } from '../../api/account'
-import { setCsrfToken } from '../../api/client'
-import { meQuery, useMe, waysQuery } from '../../api/session'
-import { forgetMetrics } from '../../charts/metrics'
+import { forgetPerson, meQuery, useMe, waysQuery } from '../../api/session'
 import { plural } from '../../lib/format'
-import { draftStore, forgetDrafts } from '../../live/draftStore'
 import { Form } from '../../ui/Form'
 import { done } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
@@ -51,10 +48,8 @@ function Question({ email, close }: { email: string; close: () => void }) {
         return deleteAccount({ password: password || null, ...factor })
       }}
       onDone={async () => {
-        setCsrfToken(null)
         client.clear()
-        forgetMetrics()
-        forgetDrafts(draftStore())
+        forgetPerson()
         client.setQueryData(meQuery.queryKey, null)
         done('Your account was deleted.')
         await navigate({ to: '/sign-in', search: {} })
