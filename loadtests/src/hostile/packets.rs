@@ -139,15 +139,16 @@ pub(super) fn topic_alias(alias: u16) -> Vec<u8> {
     [&[TOPIC_ALIAS][..], &alias.to_be_bytes()].concat()
 }
 
-/// About this many bytes together; the names are short.
-pub(super) fn user_properties(bytes: usize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes);
-    while out.len() < bytes {
-        out.push(USER_PROPERTY);
-        push_text(&mut out, "k");
-        push_text(&mut out, "v");
-    }
-    out
+/// The server refuses a packet with more.
+pub(super) const USER_PROPERTIES_MAX: usize = 10_000;
+
+/// Each has `bytes` bytes, at least 5.
+pub(super) fn user_properties(count: usize, bytes: usize) -> Vec<u8> {
+    let value = "v".repeat(bytes - 5);
+    let mut one = vec![USER_PROPERTY];
+    push_text(&mut one, "");
+    push_text(&mut one, &value);
+    one.repeat(count)
 }
 
 /// A PUBACK, PUBREC, PUBREL or PUBCOMP; `first` is its first byte.
@@ -239,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_publish_is_read_as_it_was_written() {
-        let properties = user_properties(200);
+        let properties = user_properties(40, 5);
         let publish = Publish {
             topic: "t",
             payload: b"p",

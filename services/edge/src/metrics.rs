@@ -132,6 +132,7 @@ counters! {
         limit_client_subscriptions: "counter" "millrace_limits_reached_total" ["limit=\"client.subscriptions\""] "Times that a limit of a tenant was reached, by limit.",
         limit_client_queue: "counter" "millrace_limits_reached_total" ["limit=\"client.queue\""] "Times that a limit of a tenant was reached, by limit.",
         limit_client_packet: "counter" "millrace_limits_reached_total" ["limit=\"client.packet_bytes\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_packet_properties: "counter" "millrace_limits_reached_total" ["limit=\"packet.properties\""] "Times that a limit of a tenant was reached, by limit.",
         limit_share_names: "counter" "millrace_limits_reached_total" ["limit=\"filter.share_names\""] "Times that a limit of a tenant was reached, by limit.",
         limit_retained_bytes: "counter" "millrace_limits_reached_total" ["limit=\"broker.retained_bytes\""] "Times that a limit of a tenant was reached, by limit.",
         limit_client_aliases: "counter" "millrace_limits_reached_total" ["limit=\"client.topic_alias_bytes\""] "Times that a limit of a tenant was reached, by limit.",

@@ -31,6 +31,9 @@ pub enum DecodeError {
     /// The decoder knows no alias maximum: the session refuses an alias above it.
     #[error("topic alias 0")]
     TopicAlias,
+    /// See [`crate::REPEATED_PROPERTIES_MAX`].
+    #[error("more than {limit} user properties or subscription identifiers", limit = crate::REPEATED_PROPERTIES_MAX)]
+    TooManyProperties,
 }
 
 impl DecodeError {
@@ -44,6 +47,7 @@ impl DecodeError {
             Self::UnsupportedVersion => ReasonCode::UNSUPPORTED_PROTOCOL_VERSION,
             Self::TooLarge { .. } => ReasonCode::PACKET_TOO_LARGE,
             Self::TopicAlias => ReasonCode::TOPIC_ALIAS_INVALID,
+            Self::TooManyProperties => ReasonCode::QUOTA_EXCEEDED,
         }
     }
 }

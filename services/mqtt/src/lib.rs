@@ -23,6 +23,6 @@ pub use packet::{
     Ack, Auth, ConnAck, Connect, Disconnect, Packet, Publish, SubAck, Subscribe, SubscribeFilters, UnsubAck,
     Unsubscribe, UnsubscribeFilters, Will, connect_version, decode,
 };
-pub use property::{Properties, Property, PropertyIter};
+pub use property::{Properties, Property, PropertyIter, REPEATED_PROPERTIES_MAX};
 pub use reason::ReasonCode;
 pub use types::{PacketId, PacketType, QoS, RetainHandling, SubscribeOptions, Version};

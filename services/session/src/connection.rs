@@ -297,6 +297,7 @@ impl Connection {
             DecodeError::TopicName => "a topic name is empty or has a wildcard",
             DecodeError::TopicFilter => "a topic filter is empty or has a wildcard that is not a whole level",
             DecodeError::TopicAlias => "topic alias 0",
+            DecodeError::TooManyProperties => "more than 10,000 user properties",
         };
         if self.phase == Phase::Open {
             self.disconnect(reason, what, out);

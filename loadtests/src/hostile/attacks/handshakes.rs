@@ -109,7 +109,7 @@ fn with_little_memory() -> Setup {
 /// A larger packet than the server accepts would be refused by its header.
 fn connect_bulk(ring: &Ring<'_>) -> Outcome<()> {
     let mut strangers = strangers(ring, 600)?;
-    let connect = Connect { properties: packets::user_properties(240_000), ..ring.connect("bulk") }.bytes();
+    let connect = Connect { properties: packets::user_properties(2_600, 90), ..ring.connect("bulk") }.bytes();
     write_to_all(&mut strangers, &connect[..connect.len() - 1]);
     clock::pause_ms(1_000);
     let open = strangers.iter().filter(|stream| is_open(stream)).count();

@@ -1,5 +1,6 @@
 //! Attacks by clients that read slowly or not at all, and so make the server hold data for them.
 
+use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Attack;
@@ -7,7 +8,7 @@ use super::sessions::publish_acknowledged;
 use crate::clock;
 use crate::failure::Outcome;
 use crate::hostile::client::{Client, dial_with};
-use crate::hostile::packets::{PUBACK, Publish, topic_alias, user_properties};
+use crate::hostile::packets::{PUBACK, Publish, USER_PROPERTIES_MAX, topic_alias, user_properties};
 use crate::hostile::ring::Ring;
 use crate::hostile::server::Setup;
 use crate::hostile::traffic::{Sink, finish, flood, messages};
@@ -53,13 +54,18 @@ pub(super) const ATTACKS: &[Attack] = &[
     .short(),
     Attack::account(
         "user-properties",
-        "50 messages with 900 kB of user properties to 20 subscribers",
+        "50 messages with 10,000 user properties, 900 kB, to 20 subscribers",
         many_properties,
     ),
     Attack::account(
         "user-properties-flood",
-        "40 clients that publish 900 kB of user properties to nobody",
+        "40 clients that publish messages with 10,000 short user properties to nobody",
         user_properties_flood,
+    ),
+    Attack::account(
+        "user-properties-over",
+        "40 clients that connect again and again to publish 180,000 user properties, more than a message may have",
+        user_properties_over,
     ),
     Attack::account("alias-memory", "50 clients with 64 topic aliases of 60 kB each", alias_memory)
         .wanted(Wanted { peak_mib: 64, ..WANTED })
@@ -203,7 +209,7 @@ fn many_properties(ring: &Ring<'_>) -> Outcome<()> {
             Sink::start(&client.stream, None)
         })
         .collect();
-    let properties = user_properties(900_000);
+    let properties = user_properties(USER_PROPERTIES_MAX, 90);
     let publish = Publish { topic: "properties", properties: &properties, ..Publish::default() }.bytes();
     let mut publisher = ring.client("publisher")?;
     for _ in 0..50 {
@@ -217,7 +223,7 @@ fn many_properties(ring: &Ring<'_>) -> Outcome<()> {
 }
 
 fn user_properties_flood(ring: &Ring<'_>) -> Outcome<()> {
-    let properties = user_properties(900_000);
+    let properties = user_properties(USER_PROPERTIES_MAX, 5);
     let publish = Publish { topic: "nobody", properties: &properties, ..Publish::default() }.bytes();
     let sent = AtomicU64::new(0);
     ring.crowd(40, |number| {
@@ -225,6 +231,23 @@ fn user_properties_flood(ring: &Ring<'_>) -> Outcome<()> {
         sent.fetch_add(flood(&mut client.stream, &publish, 5.0), Ordering::Relaxed);
     });
     ring.note(format!("{} messages sent", sent.into_inner()));
+    Ok(())
+}
+
+fn user_properties_over(ring: &Ring<'_>) -> Outcome<()> {
+    let properties = user_properties(180_000, 5);
+    let publish = Publish { topic: "nobody", properties: &properties, ..Publish::default() }.bytes();
+    let refused = AtomicU64::new(0);
+    let end_ns = clock::now_ns() + clock::seconds_ns(5.0);
+    ring.crowd(40, |number| {
+        while clock::now_ns() < end_ns {
+            let Ok(mut client) = ring.client(&format!("over-{number}")) else { return };
+            client.send(&publish);
+            let _ = client.stream.read_to_end(&mut Vec::new());
+            refused.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    ring.note(format!("{} messages refused", refused.into_inner()));
     Ok(())
 }
 

@@ -48,6 +48,7 @@ export const LIMITS_OF: Record<string, Packet | null> = {
   'client.publishes_per_s': 'publish',
   'client.publish_bytes_per_s': 'publish',
   'client.packet_bytes': 'publish',
+  'packet.properties': 'publish',
   'topic.matching_filters': 'publish',
   'broker.retained_messages': 'publish',
   'broker.retained_bytes': 'publish',

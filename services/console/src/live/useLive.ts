@@ -14,11 +14,11 @@ export function useLive(filters: readonly string[], qos: 0 | 1 | 2 = 0) {
   const { organisation, broker } = path
   const canPublish = can('messages:write')
   const url = endpoint?.wsUrl
-  // A text, so that a new array of the same filters changes nothing. A filter with a line break would be taken for two.
-  const key = filters.join('\n')
+  // A text, so that a new array of the same filters changes nothing.
+  const key = JSON.stringify(filters)
 
   useEffect(() => {
-    client.setFilters(key === '' ? [] : key.split('\n'), qos)
+    client.setFilters(JSON.parse(key), qos)
   }, [client, key, qos])
 
   useEffect(() => {

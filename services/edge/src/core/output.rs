@@ -19,8 +19,9 @@ use crate::outbound::{Outbound, Pool, SocketFlush};
 /// writes no more.
 pub(super) const FLUSH_BYTES: usize = 256 * 1024;
 const SHORT_WRITE_BYTES: usize = 64 * 1024;
+const SHORTEST_WRITE_BYTES: usize = 16 * 1024;
 const FAST_WRITES: i8 = 4;
-/// As many more are needed after a slow one.
+/// As many more are needed after a slow one, of [`SHORTEST_WRITE_BYTES`].
 const FAST_WRITES_AGAIN: i8 = 60;
 const FAST_WRITE_US: u64 = 250;
 const SLOW_WRITE_US: u64 = 2_000;
@@ -42,13 +43,17 @@ pub(super) struct WriteSizer {
 
 impl WriteSizer {
     fn bytes(self, most: usize) -> usize {
-        if self.fast < FAST_WRITES { most.min(SHORT_WRITE_BYTES) } else { most }
+        match self.fast {
+            ..0 => most.min(SHORTEST_WRITE_BYTES),
+            0..FAST_WRITES => most.min(SHORT_WRITE_BYTES),
+            _ => most,
+        }
     }
 
     fn note(&mut self, written: usize, took_us: u64) {
         if took_us > SLOW_WRITE_US {
             self.fast = -FAST_WRITES_AGAIN;
-        } else if written >= SHORT_WRITE_BYTES && took_us < FAST_WRITE_US {
+        } else if written >= self.bytes(SHORT_WRITE_BYTES) && took_us < FAST_WRITE_US {
             self.fast = FAST_WRITES.min(self.fast + 1);
         }
     }
@@ -358,9 +363,11 @@ mod tests {
         sizer.note(FLUSH_BYTES, usual);
         assert_eq!(sizer.bytes(FLUSH_BYTES), FLUSH_BYTES);
         sizer.note(FLUSH_BYTES, SLOW_WRITE_US + 1);
-        for _ in 0..FAST_WRITES + FAST_WRITES_AGAIN {
-            assert_eq!(sizer.bytes(FLUSH_BYTES), SHORT_WRITE_BYTES);
-            sizer.note(SHORT_WRITE_BYTES, fast);
+        for (count, bytes) in [(FAST_WRITES_AGAIN, SHORTEST_WRITE_BYTES), (FAST_WRITES, SHORT_WRITE_BYTES)] {
+            for _ in 0..count {
+                assert_eq!(sizer.bytes(FLUSH_BYTES), bytes);
+                sizer.note(bytes, fast);
+            }
         }
         assert_eq!((sizer.bytes(FLUSH_BYTES), sizer.bytes(1)), (FLUSH_BYTES, 1));
     }

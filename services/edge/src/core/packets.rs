@@ -319,6 +319,9 @@ impl Core {
         if !self.is_open(slot) {
             return None;
         }
+        if error == DecodeError::TooManyProperties {
+            self.reached(slot, Limit::PacketProperties);
+        }
         let (protocol, mut out, _) = parts!(self, slot);
         let closing = protocol.undecodable(error, framed, &mut out);
         // The flags of a CONNECT are not checked in 3.1. Other clients that send such a byte speak TLS or something

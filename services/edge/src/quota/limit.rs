@@ -18,6 +18,7 @@ pub(crate) enum Limit {
     ClientSubscriptions,
     ClientQueue,
     ClientPacket,
+    PacketProperties,
     ShareNames,
     Matches,
     BrokerRetainedBytes,
@@ -49,6 +50,7 @@ impl Limit {
             Self::ClientSubscriptions => "client.subscriptions",
             Self::ClientQueue => "client.queue",
             Self::ClientPacket => "client.packet_bytes",
+            Self::PacketProperties => "packet.properties",
             Self::ShareNames => "filter.share_names",
             Self::Matches => "topic.matching_filters",
             Self::BrokerRetainedBytes => "broker.retained_bytes",
@@ -92,9 +94,8 @@ impl Limit {
             Self::ClientSubscriptions => "the session has as many subscriptions as it may have",
             Self::ClientQueue => "more or older messages wait than the limits allow: the oldest were removed",
             Self::ClientPacket => "the packet is larger than a client may send: its connection was closed",
-            Self::ShareNames => {
-                "the topic filter has as many share names as it may have: the subscription was refused"
-            }
+            Self::PacketProperties => "the packet has too many user properties: its connection was closed",
+            Self::ShareNames => "the filter has too many share names: the subscription was refused",
             Self::Matches => "too many overlapping filters match the topic: messages to it are refused",
             Self::BrokerRetainedBytes => {
                 "the retained messages of the broker have reached their memory limit: further ones are refused"
@@ -141,6 +142,7 @@ impl Limit {
             Self::ClientSubscriptions => &counters.limit_client_subscriptions,
             Self::ClientQueue => &counters.limit_client_queue,
             Self::ClientPacket => &counters.limit_client_packet,
+            Self::PacketProperties => &counters.limit_packet_properties,
             Self::ShareNames => &counters.limit_share_names,
             Self::Matches => &counters.limit_matches,
             Self::BrokerRetainedBytes => &counters.limit_retained_bytes,

@@ -71,12 +71,12 @@ impl Digests {
                 in_doubt,
             ),
             counter(
-                "millrace_region_digests_told_total",
+                "millrace_region_digests_sent_total",
                 "Digests of filters that were sent to other pods.",
                 &self.announced,
             ),
             counter(
-                "millrace_region_filters_told_total",
+                "millrace_region_filters_sent_total",
                 "Announcements of new filters that were sent to other pods.",
                 &self.added,
             ),

@@ -356,7 +356,12 @@ fn abandon(
             }
         }
         applier.shared.open_all(owned.iter().map(|owned| owned.broker))?;
-        for one @ OwnedSession { broker, client } in owned {
+        // Together, and before all writes: a store across a network takes time for each read, and its client library more of it
+        // once it has writes.
+        let records =
+            owned.iter().map(|one| sessions::get_without_cursor(applier.tx, one.id(), Read::Serializable));
+        let records = join_all(records).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        for (one @ OwnedSession { broker, client }, record) in owned.iter().zip(records) {
             let Some(broker) = applier.shared.open_by_id(*broker)? else {
                 // The broker was deleted, and its rows with it, except this one.
                 sessions::disown(applier.tx, owner, one.id())?;
@@ -366,18 +371,18 @@ fn abandon(
             let id = SessionId { broker: broker.id, client };
             if !is_own {
                 // The pod may be alive: the notice makes it close the connection.
-                let record = sessions::get(applier.tx, id, Read::Snapshot).await?;
-                pods::notify_lost(applier.tx, owner, id, record.map_or(0, |record| record.epoch))?;
+                let epoch = record.as_ref().map_or(0, |record| record.epoch);
+                pods::notify_lost(applier.tx, owner, id, epoch)?;
             }
-            applier.queue_server_lost(&broker, id, owner).await?;
-            let left = sessions::abandon(applier.tx, id, owner, now_ms).await?;
+            applier.queue_server_lost(&broker, id, record.as_ref(), owner)?;
+            let existed = record.is_some();
+            let left = sessions::abandon_record(applier.tx, id, record, owner, now_ms).await?;
             if let Some(will) = left.will {
                 applier.will(&broker, &will).await?;
             }
             if is_own {
                 // Opening the broker counted its stored offline sessions, when this one still had an owner.
-                let is_left = sessions::get(applier.tx, id, Read::Snapshot).await?.is_some();
-                applier.applied().count(&broker).began += usize::from(is_left);
+                applier.applied().count(&broker).began += usize::from(existed && !left.ended);
             }
             let ended = left.subscriptions.iter().map(|subscription| &*subscription.filter);
             applier.note_changes(&broker, ended).await?;

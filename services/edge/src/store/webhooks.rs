@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use millrace_access::model::{Webhook, WebhookEvent};
-use millrace_layers::sessions::{self, SessionId};
+use millrace_layers::sessions::{SessionId, SessionRecord};
 use millrace_layers::webhooks::{self, WantedQueues, WebhookId};
 use millrace_layers::{LayerError, accounts};
 use millrace_storage::Read;
@@ -54,19 +54,18 @@ impl Applier<'_> {
 }
 
 impl Applier<'_> {
-    /// Queues a disconnect event for a session that was connected to the dead pod `owner`; to be called before
-    /// [`sessions::abandon`], which detaches the session.
-    pub(super) async fn queue_server_lost(
+    /// Queues a disconnect event if the session, whose record is `record`, was connected to the dead pod `owner`.
+    pub(super) fn queue_server_lost(
         &self,
         broker: &Arc<Broker>,
         id: SessionId<'_>,
+        record: Option<&SessionRecord>,
         owner: &[u8],
     ) -> Result<(), LayerError> {
         if !broker.streams.has_webhooks() {
             return Ok(());
         }
         let stored = broker.streams.matches(EventKind::Disconnect.topic());
-        let record = sessions::get(self.tx, id, Read::Serializable).await?;
         let was_connected = record.is_some_and(|record| record.owner == owner && !record.is_detached());
         if stored.webhooks.is_empty() || !was_connected {
             return Ok(());

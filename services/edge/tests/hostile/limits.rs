@@ -4,7 +4,8 @@ use std::net::TcpStream;
 
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{
-    Connect, Packet, PacketType, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions, encode,
+    Connect, Packet, PacketType, Properties, Property, Publish, QoS, REPEATED_PROPERTIES_MAX, ReasonCode,
+    SubscribeOptions, encode,
 };
 
 use crate::common::{Client, STORED, Server, connect, id, list, properties, publish, publish_qos, will};
@@ -40,6 +41,23 @@ fn a_packet_of_the_largest_size_is_taken_and_one_byte_more_is_not() {
     ann.send(&Packet::Publish(publish("a", &[&largest[..], b"x"].concat())));
     ann.expect_disconnect(ReasonCode::PACKET_TOO_LARGE);
     expect_count(ended, &server, "packet_too_large", 1);
+}
+
+#[test]
+fn a_packet_with_too_many_user_properties_is_refused_and_noted() {
+    let server = Server::start();
+    let mut ann = Client::connect(&server, V5, "ann");
+    ann.subscribe("a", QoS::AtMostOnce);
+    let user = Property::UserProperty("k", "v");
+    let most = vec![user; REPEATED_PROPERTIES_MAX as usize];
+    let send = |ann: &mut Client, list: &[Property<'_>]| {
+        ann.send(&Packet::Publish(Publish { properties: properties(list), ..publish("a", b"x") }));
+    };
+    send(&mut ann, &most);
+    assert_eq!(list(ann.recv_publish().properties), most);
+    send(&mut ann, &[&most[..], &[user]].concat());
+    ann.expect_disconnect(ReasonCode::QUOTA_EXCEEDED);
+    assert_eq!(metric(&server, "millrace_limits_reached_total", "packet.properties"), 1);
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl Site {
     }
 
     /// The path of a broker by its name or display name; `None` selects the only one. A name needs no permission to list
-    /// brokers. Display names are searched among the first [`PAGE`] brokers.
+    /// brokers.
     pub(super) fn broker(&self, wanted: Option<&str>) -> Result<String, Failure> {
         if let Some(name) = wanted.filter(|name| !matches!(*name, "" | "." | "..")) {
             let path = format!("/brokers/{}", part(name));
@@ -82,7 +82,7 @@ impl Site {
                 Err(refused) => return Err(refused.failure),
             }
         }
-        let all = self.list("/brokers", "", PAGE)?.rows;
+        let all = self.list("/brokers", "", wanted.map_or(PAGE, |_| usize::MAX))?.rows;
         let names = |key: &str| {
             all.iter().filter(|one| wanted.is_none_or(|wanted| one[key] == wanted)).collect::<Vec<_>>()
         };

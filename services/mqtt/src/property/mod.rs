@@ -8,6 +8,7 @@ use crate::{
     wire::{Reader, put_binary, put_string, put_var_int},
 };
 
+pub use validate::REPEATED_PROPERTIES_MAX;
 pub(crate) use validate::{AllowedProperties, read_properties};
 
 const USER_PROPERTY: u8 = 0x26;
@@ -73,7 +74,7 @@ impl<'a> Properties<'a> {
         PropertyIter(self.0)
     }
 
-    /// The properties that the standard gives a meaning. A packet can have 200,000 user properties, so code that does
+    /// The properties that the standard gives a meaning. A packet can have 10,000 user properties, so code that does
     /// not need them passes over them without decoding them.
     #[inline]
     pub fn without_user_properties(&self) -> impl Iterator<Item = Property<'a>> + use<'a> {

@@ -176,6 +176,18 @@ fn unknown_and_cut_properties_are_malformed() {
 }
 
 #[test]
+fn a_packet_has_so_many_user_properties_and_subscription_identifiers() {
+    let of = |count: u32, property: Property<'_>| {
+        let properties = vec![property; count as usize];
+        check(&AllowedProperties::PUBLISH, &bytes(&properties)).map(|read| read.len())
+    };
+    for property in [Property::UserProperty("", ""), Property::SubscriptionIdentifier(1)] {
+        assert_eq!(of(REPEATED_PROPERTIES_MAX, property), Ok(REPEATED_PROPERTIES_MAX as usize));
+        assert_eq!(of(REPEATED_PROPERTIES_MAX + 1, property), Err(DecodeError::TooManyProperties));
+    }
+}
+
+#[test]
 fn user_properties_are_passed_over_wherever_they_stand() {
     let (user, alias) = (Property::UserProperty("k", "\u{e9}"), Property::TopicAlias(7));
     let expiry = Property::MessageExpiryInterval(9);

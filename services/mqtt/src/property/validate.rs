@@ -3,6 +3,10 @@
 use super::{Properties, Property, USER_PROPERTY};
 use crate::{DecodeError, topic, wire::Reader};
 
+/// User properties and subscription identifiers of one packet. The standard sets no limit, but a user property of 5 bytes costs
+/// as much time as a hundred bytes of payload, each time that the properties are passed over.
+pub const REPEATED_PROPERTIES_MAX: u32 = 10_000;
+
 /// A set of property identifiers, one bit each, because all are below 64 (the highest is 0x2A).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdSet(u64);
@@ -84,6 +88,7 @@ pub(crate) fn read_properties<'a>(
 
 fn validate(bytes: &[u8], allowed: &AllowedProperties) -> Result<IdSet, DecodeError> {
     let mut seen = IdSet::NONE;
+    let mut repeated = 0;
     let mut r = Reader::new(bytes);
     while let Some(&id) = r.rest().first() {
         // A property of another packet type is malformed (section 2.2.2.2), a repeated property is
@@ -91,8 +96,14 @@ fn validate(bytes: &[u8], allowed: &AllowedProperties) -> Result<IdSet, DecodeEr
         if !allowed.once.has(id) {
             return Err(DecodeError::Malformed("a property that this packet cannot have"));
         }
-        if seen.has(id) && !allowed.may_repeat(id) {
-            return Err(DecodeError::Protocol("a property that is there twice"));
+        if seen.has(id) {
+            if !allowed.may_repeat(id) {
+                return Err(DecodeError::Protocol("a property that is there twice"));
+            }
+            repeated += 1;
+            if repeated >= REPEATED_PROPERTIES_MAX {
+                return Err(DecodeError::TooManyProperties);
+            }
         }
         seen.0 |= 1 << id;
         if id == USER_PROPERTY {

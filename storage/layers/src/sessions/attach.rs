@@ -50,16 +50,32 @@ pub struct Attached {
 /// # Errors
 /// [`crate::LayerError::NameTooLong`], or the store's.
 pub async fn attach(tx: &Transaction, id: SessionId<'_>, request: Attach) -> LayerResult<Attached> {
-    name::check(id.client)?;
     let old = record::get(tx, id, Read::Serializable).await?;
+    take_over(tx, id, old, request).await
+}
+
+/// [`attach`] for a caller that has read the session's record, serializably and in this transaction.
+///
+/// # Errors
+/// As [`attach`].
+pub async fn take_over(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    old: Option<SessionRecord>,
+    request: Attach,
+) -> LayerResult<Attached> {
+    name::check(id.client)?;
     let existed = old.is_some();
     let goes_on = |old: &SessionRecord| !request.clean && !old.is_expired(request.now_ms);
     let present = old.as_ref().is_some_and(goes_on);
+    // Before all writes, because a client library that answers reads from its own writes is slower. Serializably, because the
+    // former owner may be changing subscriptions, and those writes do not change the record.
+    let subscriptions = if present { subscriptions::read(tx, id).await? } else { Vec::new() };
+    let epoch = next_epoch(tx, old.as_ref()).await?;
     let fired = match &old {
         Some(old) => leave(tx, id, old, present, request.now_ms).await?,
         None => None,
     };
-    let epoch = next_epoch(tx, old.as_ref()).await?;
     let replaced = old.as_ref().filter(|old| !old.is_detached()).map(|old| (old.owner.clone(), old.epoch));
     let kept = old.filter(|_| present);
     // A former owner that did not detach may have sent every message that is committed by now.
@@ -84,8 +100,6 @@ pub async fn attach(tx: &Transaction, id: SessionId<'_>, request: Attach) -> Lay
     if let Some(will) = &request.will {
         will::set(tx, id, will).await?;
     }
-    // Read serializably: the former owner may be changing subscriptions, and those writes do not change the record.
-    let subscriptions = if present { subscriptions::read(tx, id).await? } else { Vec::new() };
     Ok(Attached { epoch, present, existed, record, subscriptions, replaced, will: fired })
 }
 

@@ -10,7 +10,7 @@ use crate::{
     error::LayerResult,
     metering::{self, Level},
     position::Position,
-    session_record::{self as record, SessionRecord, fence, get},
+    session_record::{self as record, Owned, SessionRecord, get},
     subscriptions::{self, StoredSubscription},
     tags,
     tuple::{Elements, Key},
@@ -28,7 +28,9 @@ pub struct Settled {
 pub async fn settle(tx: &Transaction, due: &Due, now_ms: u64) -> LayerResult<Settled> {
     let id = SessionId { broker: due.broker, client: &due.client };
     let nothing = Settled::default();
-    let Some(record) = record::get_fenced(tx, id, Read::Serializable).await? else { return Ok(nothing) };
+    let Some(record) = record::get_without_cursor(tx, id, Read::Serializable).await? else {
+        return Ok(nothing);
+    };
     if !record.is_detached() {
         return Ok(nothing);
     }
@@ -46,11 +48,22 @@ pub async fn settle(tx: &Transaction, due: &Due, now_ms: u64) -> LayerResult<Set
 
 /// Ends the connection of a session of a dead pod, if the session is still the pod's.
 pub async fn abandon(tx: &Transaction, id: SessionId<'_>, dead: &[u8], now_ms: u64) -> LayerResult<Settled> {
-    match record::get_fenced(tx, id, Read::Serializable).await? {
-        Some(record) if record.owner == dead && !record.is_detached() => {
-            let mut owned = fence(tx, id, record.epoch).await?;
-            owned.record_mut().maybe_sent = Position::end_of(tx.read_version().await?);
-            leave(owned, owned::by_death(now_ms)).await
+    let old = record::get_without_cursor(tx, id, Read::Serializable).await?;
+    abandon_record(tx, id, old, dead, now_ms).await
+}
+
+/// [`abandon`] for a caller that has read the record, serializably and in this transaction.
+pub async fn abandon_record(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    old: Option<SessionRecord>,
+    dead: &[u8],
+    now_ms: u64,
+) -> LayerResult<Settled> {
+    match old {
+        Some(mut record) if record.owner == dead && !record.is_detached() => {
+            record.maybe_sent = Position::end_of(tx.read_version().await?);
+            leave(Owned { tx, id, record }, owned::by_death(now_ms)).await
         }
         // The row is outdated: the pod no longer has the session.
         _ => owner::remove(tx, dead, id).map(|()| Settled::default()),

@@ -17,13 +17,13 @@ mod will;
 #[cfg(test)]
 mod tests;
 
-pub use attach::{Attach, Attached, attach};
-pub use end::{Settled, abandon, list, list_beginning_with, purge, settle};
+pub use attach::{Attach, Attached, attach, take_over};
+pub use end::{Settled, abandon, abandon_record, list, list_beginning_with, purge, settle};
 pub use owned::{Detach, checkpoint, detach, end, leave, save};
 pub use owner::{OwnedSession, disown, of_owner, owns_any};
 pub use will::{PendingWill, will_bytes};
 
 pub use crate::{
     SessionId,
-    session_record::{EXPIRY_NEVER, Owned, SessionRecord, fence, fence_until_taken, get},
+    session_record::{EXPIRY_NEVER, Owned, SessionRecord, fence, fence_until_taken, get, get_without_cursor},
 };

@@ -36,16 +36,17 @@ impl Applier<'_> {
     pub(super) async fn attach(&self, attach: &AttachWrite) -> Result<WriteOutcome, LayerError> {
         let AttachWrite { broker, client, .. } = attach;
         let id = SessionId { broker: broker.id, client: client.as_bytes() };
+        let old = sessions::get(self.tx, id, Read::Serializable).await?;
+        let now_ms = self.shared.clock.unix_now_ms();
         // Checked before the session's owner is asked to release it.
-        if self.is_of_another_user(attach, id).await? {
+        if is_of_another_user(attach, old.as_ref(), now_ms) {
             return Ok(WriteOutcome::OfAnotherUser);
         }
         if self.shared.is_shared
-            && let Some(owner) = self.elsewhere(attach, id).await?
+            && let Some(owner) = self.elsewhere(attach, id, old.as_ref())?
         {
             return Ok(WriteOutcome::Elsewhere(owner));
         }
-        let old = sessions::get(self.tx, id, Read::Serializable).await?;
         let will_body = attach
             .will
             .as_ref()
@@ -55,14 +56,13 @@ impl Applier<'_> {
             return Ok(WriteOutcome::OverLimit(limit));
         }
         // An existing session continues, even if the client wants it for this connection only.
-        let now_ms = self.shared.clock.unix_now_ms();
         let ends = old.as_ref().is_some_and(|record| attach.clean || record.is_expired(now_ms));
         let goes_on = old.is_some() && !ends;
         let before = if ends { subscriptions::list(self.tx, id).await? } else { Vec::new() };
         // With several pods, a session that ends with its connection needs an owner, too (P5).
         let keeps = attach.expiry_s > 0 || attach.will.is_some() || goes_on || self.shared.is_shared;
         let (will, attached) = if keeps {
-            self.take(attach, id, will_body, now_ms).await?
+            self.take(attach, id, old, will_body, now_ms).await?
         } else {
             let purged = sessions::purge(self.tx, id).await?;
             self.applied().count(broker).ended += usize::from(purged.is_some());
@@ -85,9 +85,15 @@ impl Applier<'_> {
         &self,
         attach: &AttachWrite,
         id: SessionId<'_>,
+        old: Option<sessions::SessionRecord>,
         will_body: Option<Bytes>,
         now_ms: u64,
     ) -> Result<(Option<Bytes>, AttachedSession), LayerError> {
+        let mut found = AttachedSession::default();
+        // Before the writes of `take_over`, as its own reads.
+        if old.as_ref().is_some_and(|old| !attach.clean && !old.is_expired(now_ms)) {
+            self.read_ids(id, &mut found).await?;
+        }
         let delay_s = attach.will.as_ref().map_or(0, |(_, delay_s)| *delay_s);
         let will = will_body.map(|body| sessions::PendingWill { delay_s, body });
         let request = sessions::Attach {
@@ -103,7 +109,7 @@ impl Applier<'_> {
                     .map_or_else(Bytes::new, |user| Bytes::copy_from_slice(user.as_bytes())),
             ),
         };
-        let taken = sessions::attach(self.tx, id, request).await?;
+        let taken = sessions::take_over(self.tx, id, old, request).await?;
         if let Some((owner, epoch)) =
             taken.replaced.as_ref().filter(|(owner, _)| **owner != *self.shared.owner)
         {
@@ -112,7 +118,7 @@ impl Applier<'_> {
             pods::notify_lost(self.tx, owner, id, *epoch)?;
         }
         self.applied().count(&attach.broker).began += usize::from(!taken.existed);
-        let mut attached = AttachedSession {
+        let attached = AttachedSession {
             client: attach.client.clone(),
             epoch: taken.epoch,
             expiry_s: attach.expiry_s,
@@ -121,11 +127,8 @@ impl Applier<'_> {
             cursor: taken.record.cursor,
             acknowledged: taken.record.acknowledged,
             maybe_sent: taken.record.maybe_sent,
-            ..AttachedSession::default()
+            ..found
         };
-        if attached.present {
-            self.read_ids(id, &mut attached).await?;
-        }
         Ok((taken.will, attached))
     }
 
@@ -155,30 +158,15 @@ impl Applier<'_> {
         Ok((will_bytes > former).then_some(Limit::BrokerWills))
     }
 
-    /// Whether the session is alive and belongs to another user. Any user may continue a session without a user, except
-    /// clients with connect tokens.
-    pub(super) async fn is_of_another_user(
-        &self,
-        attach: &AttachWrite,
-        id: SessionId<'_>,
-    ) -> Result<bool, LayerError> {
-        let now_ms = self.shared.clock.unix_now_ms();
-        let record = sessions::get(self.tx, id, Read::Serializable).await?;
-        let is_owned = |record: &sessions::SessionRecord| attach.is_visitor || !record.details.is_empty();
-        let record = record.filter(|record| !record.is_expired(now_ms) && is_owned(record));
-        let user = attach.user.as_deref().unwrap_or_default();
-        Ok(record.is_some_and(|record| *record.details != *user.as_bytes()))
-    }
-
     /// Returns the other pod that has the session. That pod should release it first, so that messages in flight come
     /// with it. After a time limit the session is taken over; the epoch then keeps the old owner from writing.
-    pub(super) async fn elsewhere(
+    fn elsewhere(
         &self,
         attach: &AttachWrite,
         id: SessionId<'_>,
+        old: Option<&sessions::SessionRecord>,
     ) -> Result<Option<Bytes>, LayerError> {
-        let record = sessions::get(self.tx, id, Read::Serializable).await?;
-        let Some(record) = record.filter(|record| !record.is_detached()) else { return Ok(None) };
+        let Some(record) = old.filter(|record| !record.is_detached()) else { return Ok(None) };
         let waited_ms = self.shared.clock.now().saturating_sub(attach.asked_at);
         if *record.owner == *self.shared.owner || attach.asked_at > 0 && waited_ms > HAND_OVER_MS {
             return Ok(None);
@@ -186,7 +174,7 @@ impl Applier<'_> {
         if attach.asked_at == 0 {
             pods::notify_lost(self.tx, &record.owner, id, record.epoch)?;
         }
-        Ok(Some(record.owner))
+        Ok(Some(record.owner.clone()))
     }
 
     /// Ends a session wherever it is: another pod that has it is notified, and closes its connection.
@@ -340,4 +328,13 @@ impl Applier<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether the session `old` is alive and belongs to another user. Any user may continue a session without a user, except
+/// clients with connect tokens.
+fn is_of_another_user(attach: &AttachWrite, old: Option<&sessions::SessionRecord>, now_ms: u64) -> bool {
+    let is_owned = |record: &sessions::SessionRecord| attach.is_visitor || !record.details.is_empty();
+    let user = attach.user.as_deref().unwrap_or_default();
+    old.filter(|record| !record.is_expired(now_ms) && is_owned(record))
+        .is_some_and(|record| *record.details != *user.as_bytes())
 }
