@@ -134,7 +134,7 @@ pub async fn fence_until_taken<'t>(
     id: SessionId<'t>,
     epoch: u64,
 ) -> LayerResult<Owned<'t>> {
-    match get_fenced(tx, id, Read::Serializable).await? {
+    match get_without_cursor(tx, id, Read::Serializable).await? {
         Some(record) if record.epoch == epoch => Ok(Owned { tx, id, record }),
         _ => Err(LayerError::Fenced { epoch }),
     }
@@ -143,7 +143,7 @@ pub async fn fence_until_taken<'t>(
 /// Reads a session with its cursor; an expired session is there until it is swept.
 pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> LayerResult<Option<SessionRecord>> {
     let cursor = tx.get(cursor_key(id), read);
-    let Some(mut record) = get_fenced(tx, id, read).await? else { return Ok(None) };
+    let Some(mut record) = get_without_cursor(tx, id, read).await? else { return Ok(None) };
     if let Some(value) = cursor.await? {
         (record.cursor, record.acknowledged) = Positions::decode(value)?;
     }
@@ -151,7 +151,7 @@ pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> LayerResult
 }
 
 /// Without the cursor, so that checkpoints do not conflict.
-pub(crate) async fn get_fenced(
+pub(crate) async fn get_without_cursor(
     tx: &Transaction,
     id: SessionId<'_>,
     read: Read,

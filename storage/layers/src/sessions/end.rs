@@ -21,6 +21,7 @@ pub struct Settled {
     /// A will that fires: to be published in the same transaction.
     pub will: Option<Bytes>,
     pub ended: bool,
+    /// Subscriptions of an ended session.
     pub subscriptions: Vec<StoredSubscription>,
 }
 
@@ -28,7 +29,9 @@ pub struct Settled {
 pub async fn settle(tx: &Transaction, due: &Due, now_ms: u64) -> LayerResult<Settled> {
     let id = SessionId { broker: due.broker, client: &due.client };
     let nothing = Settled::default();
-    let Some(record) = record::get_fenced(tx, id, Read::Serializable).await? else { return Ok(nothing) };
+    let Some(record) = record::get_without_cursor(tx, id, Read::Serializable).await? else {
+        return Ok(nothing);
+    };
     if !record.is_detached() {
         return Ok(nothing);
     }
@@ -46,9 +49,10 @@ pub async fn settle(tx: &Transaction, due: &Due, now_ms: u64) -> LayerResult<Set
 
 /// Ends the connection of a session of a dead pod, if the session is still the pod's.
 pub async fn abandon(tx: &Transaction, id: SessionId<'_>, dead: &[u8], now_ms: u64) -> LayerResult<Settled> {
-    match record::get_fenced(tx, id, Read::Serializable).await? {
+    match record::get_without_cursor(tx, id, Read::Serializable).await? {
         Some(record) if record.owner == dead && !record.is_detached() => {
             let mut owned = fence(tx, id, record.epoch).await?;
+            // The dead pod may have sent every message that is committed by now.
             owned.record_mut().maybe_sent = Position::end_of(tx.read_version().await?);
             leave(owned, owned::by_death(now_ms)).await
         }
@@ -57,8 +61,8 @@ pub async fn abandon(tx: &Transaction, id: SessionId<'_>, dead: &[u8], now_ms: u
     }
 }
 
-/// Ends a session whoever owns it, for an operator. Returns the former record and the will: to be published in the
-/// same transaction.
+/// Ends a session whoever owns it, for an operator, and returns its record and the will: to be published in the same
+/// transaction.
 pub async fn purge(
     tx: &Transaction,
     id: SessionId<'_>,
@@ -83,7 +87,7 @@ pub async fn list(
     list_beginning_with(tx, broker, b"", from, limit).await
 }
 
-/// The same for sessions whose client id begins with `start`. It reads no other sessions.
+/// The same for sessions whose client id begins with `start`, reading no others.
 pub async fn list_beginning_with(
     tx: &Transaction,
     broker: BrokerId,
@@ -106,14 +110,13 @@ pub async fn list_beginning_with(
     Ok(sessions)
 }
 
-/// Removes a session, and returns its will, which then fires.
 pub(super) async fn remove(
     tx: &Transaction,
     id: SessionId<'_>,
     record: &SessionRecord,
     now_ms: u64,
 ) -> LayerResult<Settled> {
-    count_return(tx, id, record, now_ms)?;
+    end_offline_count(tx, id, record, now_ms)?;
     let will = will::take(tx, id, record).await?;
     unschedule_expiry(tx, id, record)?;
     if !record.is_detached() {
@@ -128,7 +131,7 @@ pub(super) async fn remove(
 }
 
 /// Ends the count of an offline session: at its expiry, even if that is noticed later.
-pub(super) fn count_return(
+pub(super) fn end_offline_count(
     tx: &Transaction,
     id: SessionId<'_>,
     record: &SessionRecord,
