@@ -1,9 +1,9 @@
-//! Decides which stored password hashes are accepted: PHC strings of Argon2id with a bounded cost.
+//! Decides which stored password hashes are accepted: PHC strings of Argon2id with bounded memory.
 
 use argon2::password_hash::phc::PasswordHash;
 use argon2::{ARGON2ID_IDENT, Params};
 
-/// Most memory that an imported hash may ask for, KiB, because every connect allocates it.
+/// Most memory that a hash may ask for, KiB, because every connect allocates it.
 const MEMORY_KIB_MAX: u32 = 1024 * 1024;
 
 pub(crate) fn check(phc: &str) -> Result<(), &'static str> {

@@ -1,6 +1,6 @@
 //! Checks of client certificates against a broker's own authorities (RFC 5280).
 //!
-//! The TLS handshake at the gateway proves that the client has the key of its certificate. This
+//! The TLS handshake at the gateway proves that the client has the key of its certificate, and this
 //! module checks the issuer, the purpose, the dates and the revocation lists, and extracts the user
 //! name.
 //!
@@ -16,7 +16,8 @@ use webpki::EndEntityCert;
 
 pub use authority::{Authority, chain};
 
-/// Issuer and serial number, which name a certificate (RFC 5280, section 4.1.2.2).
+/// Issuer and serial number, which name a certificate (RFC 5280, section 4.1.2.2). A connection keeps
+/// them, because a later revocation list may name them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateId {
     issuer: Box<[u8]>,

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::ClientSource;
-use crate::rotation::{Ends, FairRotation, Turns};
+use crate::rotation::{FairRotation, Turns, TwoEndedQueue};
 
-type OfSource<J> = FairRotation<Box<str>, Ends<J>>;
+type OfSource<J> = FairRotation<Box<str>, TwoEndedQueue<J>>;
 type BrokerRotation<J> = FairRotation<ClientSource, OfSource<J>>;
 type TenantRotation<J> = FairRotation<u64, BrokerRotation<J>>;
 
@@ -81,7 +81,7 @@ impl<J> AuthenticationQueue<J> {
         self.pop_up_to(1)?.pop()
     }
 
-    /// Waits for a job, and takes at most `max` in the order of their turns. `None` when the queue is closed.
+    /// Waits for a job, and takes at most `max` in the order of their turns.
     pub fn pop_up_to(&self, max: usize) -> Option<Vec<J>> {
         let mut state = self.lock();
         loop {
@@ -101,6 +101,7 @@ impl<J> AuthenticationQueue<J> {
         self.lock().jobs.len()
     }
 
+    /// Jobs that wait then are dropped with the queue, without a result.
     pub fn close(&self) {
         self.lock().is_closed = true;
         self.came.notify_all();

@@ -119,24 +119,24 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for FairRotation<K, Q> {
 
 /// The jobs of one user at one address, taken from both ends in turn: a new client does not wait
 /// for a long queue, and the oldest client still gets its result.
-pub(crate) struct Ends<J> {
+pub(crate) struct TwoEndedQueue<J> {
     jobs: VecDeque<J>,
     oldest_next: bool,
 }
 
-impl<J> Default for Ends<J> {
+impl<J> Default for TwoEndedQueue<J> {
     fn default() -> Self {
         Self { jobs: VecDeque::new(), oldest_next: false }
     }
 }
 
-impl<J> Ends<J> {
+impl<J> TwoEndedQueue<J> {
     pub(crate) fn push(&mut self, job: J) {
         self.jobs.push_back(job);
     }
 }
 
-impl<J> Turns for Ends<J> {
+impl<J> Turns for TwoEndedQueue<J> {
     type Job = J;
 
     fn len(&self) -> usize {
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn children_take_turns_whatever_their_number_of_jobs() {
-        let mut rotation = FairRotation::<_, Ends<_>>::default();
+        let mut rotation = FairRotation::<_, TwoEndedQueue<_>>::default();
         for (key, job) in [(1, "a1"), (1, "a2"), (1, "a3"), (2, "b1"), (3, "c1"), (2, "b2")] {
             rotation.with(&key, |child| child.push(job));
         }
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_new_child_does_not_wait_for_all_others_nor_does_the_oldest() {
-        let mut rotation = FairRotation::<_, Ends<_>>::default();
+        let mut rotation = FairRotation::<_, TwoEndedQueue<_>>::default();
         for guess in 0..400 {
             rotation.with(&guess, |child| child.push(guess));
         }
@@ -184,14 +184,14 @@ mod tests {
 
     #[test]
     fn the_newest_and_the_oldest_of_a_child_come_in_turn() {
-        let mut ends = Ends::default();
+        let mut ends = TwoEndedQueue::default();
         (1..=5).for_each(|job| ends.push(job));
         assert_eq!(std::iter::from_fn(|| ends.pop()).collect::<Vec<_>>(), [5, 1, 4, 2, 3]);
     }
 
     #[test]
     fn the_oldest_of_the_largest_child_is_given_up() {
-        let mut rotation = FairRotation::<_, Ends<_>>::default();
+        let mut rotation = FairRotation::<_, TwoEndedQueue<_>>::default();
         for (key, job) in [(1, "a1"), (2, "b1"), (2, "b2"), (3, "c1")] {
             rotation.with(&key, |child| child.push(job));
         }

@@ -36,7 +36,7 @@ impl<K: Hash + Eq + Clone> KeyedRateLimiter<K> {
         key: &K,
         number: NonZeroU32,
     ) -> Result<Result<StateSnapshot, NotUntil<Instant>>, InsufficientCapacity> {
-        self.forgetting.of(self.buckets.len(), || {
+        self.forgetting.if_many(self.buckets.len(), || {
             self.buckets.retain_recent();
             self.buckets.len()
         });
@@ -66,13 +66,13 @@ impl Forgetting {
     }
 
     /// Calls `forget`, which returns how many keys are left, if there are too many keys.
-    pub(crate) fn of(&self, keys: usize, forget: impl FnOnce() -> usize) {
+    pub(crate) fn if_many(&self, keys: usize, forget: impl FnOnce() -> usize) {
         if keys > KEYS_MAX {
-            self.of_many(keys, MonotonicClock.now(), forget);
+            self.if_due(keys, MonotonicClock.now(), forget);
         }
     }
 
-    fn of_many(&self, keys: usize, now: Instant, forget: impl FnOnce() -> usize) {
+    fn if_due(&self, keys: usize, now: Instant, forget: impl FnOnce() -> usize) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = |last: &PendingSearch| {
             keys > 2 * last.left || now.saturating_duration_since(last.at) >= SEARCH_EVERY
@@ -92,7 +92,7 @@ mod tests {
         let (forgetting, mut read) = (Forgetting::new(), 0);
         let requests = 20 * KEYS_MAX;
         for keys in 0..requests {
-            forgetting.of(keys, || {
+            forgetting.if_many(keys, || {
                 read += keys;
                 keys
             });
@@ -105,7 +105,7 @@ mod tests {
         let forgetting = Forgetting::new();
         let left = |keys: usize, busy: usize| {
             let mut left = keys;
-            forgetting.of(keys, || {
+            forgetting.if_many(keys, || {
                 left = busy;
                 left
             });
@@ -122,7 +122,7 @@ mod tests {
         let keys = 100 * KEYS_MAX;
         let is_searched = |after: Duration, left: usize| {
             let mut is_searched = false;
-            forgetting.of_many(keys, now + after, || {
+            forgetting.if_due(keys, now + after, || {
                 is_searched = true;
                 left
             });

@@ -135,7 +135,7 @@ pub(crate) const PASSKEY_CHALLENGE_MS: u64 = 5 * 60 * 1_000;
 /// Bytes of a request that registers a passkey or signs in with one: room for the largest parts below in Base64.
 pub(crate) const PASSKEY_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a request of somebody who has not signed in: a sign-in may have the answer of a passkey.
-pub(crate) const STRANGER_BODY_BYTES_MAX: usize = PASSKEY_BODY_BYTES_MAX;
+pub(crate) const UNAUTHENTICATED_BODY_BYTES_MAX: usize = PASSKEY_BODY_BYTES_MAX;
 /// WebAuthn Level 3 section 4, "Credential ID".
 pub(crate) const CREDENTIAL_ID_BYTES_MAX: usize = 1_023;
 /// Browsers write type, challenge and origin: about 250 bytes.
@@ -302,7 +302,7 @@ pub(crate) const STREAMS_MAX: usize = 256;
 pub(crate) const STREAMS_EACH_MAX: usize = 32;
 /// One holder gets more of something shared only while it has less than a fourth of what is free: eight that take all they get
 /// leave a fifth of it to others.
-pub(crate) const SHARE_LEFT_TO_OTHERS: usize = 4;
+pub(crate) const HOLDER_DIVISOR: usize = 4;
 /// How often a stream checks whether its caller may still read it.
 pub(crate) const STREAM_CHECKED_EVERY: Duration = Duration::from_secs(5);
 

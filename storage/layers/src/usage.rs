@@ -16,6 +16,7 @@ pub enum Counter {
     PublishedBytes = 5,
     DeliveredMessages = 6,
     DeliveredBytes = 7,
+    /// The sum of those for the reasons below.
     DroppedMessages = 8,
     DroppedBusySocket = 9,
     DroppedQueueFull = 10,
@@ -24,8 +25,9 @@ pub enum Counter {
     DroppedPacketTooLarge = 13,
 }
 
+#[cfg(test)]
 impl Counter {
-    pub const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::TrimmedEntries,
         Self::TrimmedBytes,
         Self::MissedEntries,

@@ -13,7 +13,7 @@ use super::webhook::WebhookAuth;
 pub struct Access {
     pub anonymous: bool,
     pub passwords: bool,
-    /// MQTT 5.0 clients can prove by SCRAM-SHA-256 that they know the password.
+    /// Also without `passwords`, MQTT 5.0 clients can prove by SCRAM-SHA-256 that they know the password.
     pub scram: bool,
     pub tokens: bool,
     pub certificates: CertificateUse,

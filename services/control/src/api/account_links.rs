@@ -14,7 +14,7 @@ use super::cookie::Cookie;
 use super::extract::{AuthenticatedCaller, CallerSource, Input, SourceAddress};
 use super::problem::{ApiResult, Problem};
 use crate::domain::{AddressChange, DeleteAccount, LinkToken, NewPasswordByLink, ResetRequest};
-use crate::limits::STRANGER_BODY_BYTES_MAX;
+use crate::limits::UNAUTHENTICATED_BODY_BYTES_MAX;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
@@ -37,7 +37,7 @@ struct LetterAsked {
 async fn request_password_reset(
     State(api): State<Api>,
     CallerSource(source): CallerSource,
-    Input { value, .. }: Input<ResetRequest, STRANGER_BODY_BYTES_MAX>,
+    Input { value, .. }: Input<ResetRequest, UNAUTHENTICATED_BODY_BYTES_MAX>,
 ) -> ApiResult<(StatusCode, Json<LetterAsked>)> {
     api.rates().password(source.address)?;
     if !api.control().confirms_addresses() {
@@ -63,7 +63,7 @@ async fn request_password_reset(
 async fn reset_password(
     State(api): State<Api>,
     CallerSource(source): CallerSource,
-    Input { value, .. }: Input<NewPasswordByLink, STRANGER_BODY_BYTES_MAX>,
+    Input { value, .. }: Input<NewPasswordByLink, UNAUTHENTICATED_BODY_BYTES_MAX>,
 ) -> ApiResult<StatusCode> {
     api.rates().password(source.address)?;
     api.control().reset_password(&value, &source).await?;

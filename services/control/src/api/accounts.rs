@@ -19,7 +19,7 @@ use crate::domain::{
     Confirmation, Error, Me, NewPassword, Principal, SignIn, SignInSession, SignUp, SignedIn, SignedUp, User,
     UserChange,
 };
-use crate::limits::STRANGER_BODY_BYTES_MAX;
+use crate::limits::UNAUTHENTICATED_BODY_BYTES_MAX;
 use crate::secret::Secret;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -56,7 +56,7 @@ struct MailSent {
 async fn sign_up(
     State(api): State<Api>,
     CallerSource(source): CallerSource,
-    Input { value, once }: Input<SignUp, STRANGER_BODY_BYTES_MAX>,
+    Input { value, once }: Input<SignUp, UNAUTHENTICATED_BODY_BYTES_MAX>,
 ) -> ApiResult<Response> {
     api.rates().password(source.address)?;
     let reveals = api.control().reveals_accounts();
@@ -87,7 +87,7 @@ async fn sign_up(
 async fn confirm_sign_up(
     State(api): State<Api>,
     CallerSource(source): CallerSource,
-    Input { value, .. }: Input<Confirmation, STRANGER_BODY_BYTES_MAX>,
+    Input { value, .. }: Input<Confirmation, UNAUTHENTICATED_BODY_BYTES_MAX>,
 ) -> ApiResult<(StatusCode, HeaderMap, Json<WebSession>)> {
     api.rates().password(source.address)?;
     let signed_in = api.control().confirm_sign_up(&value, &source).await?;
@@ -101,7 +101,7 @@ async fn confirm_sign_up(
 async fn sign_in(
     State(api): State<Api>,
     CallerSource(source): CallerSource,
-    Input { value, .. }: Input<SignIn, STRANGER_BODY_BYTES_MAX>,
+    Input { value, .. }: Input<SignIn, UNAUTHENTICATED_BODY_BYTES_MAX>,
 ) -> ApiResult<(StatusCode, HeaderMap, Json<WebSession>)> {
     api.rates().password(source.address)?;
     let has_signed_in = api.control().has_signed_in_from(&value.email, source.address);

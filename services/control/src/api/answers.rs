@@ -15,20 +15,20 @@ use super::problem::Problem;
 use super::shares::{HolderShares, Share};
 use crate::domain::Caller;
 use crate::limits::{
-    ANSWER_BYTES_COUNTED, ANSWER_BYTES_EACH_MAX, ANSWER_BYTES_MAX, ANSWER_BYTES_WRITTEN, SHARE_LEFT_TO_OTHERS,
+    ANSWER_BYTES_COUNTED, ANSWER_BYTES_EACH_MAX, ANSWER_BYTES_MAX, ANSWER_BYTES_WRITTEN, HOLDER_DIVISOR,
 };
 
 #[derive(Clone, Default)]
 pub(crate) struct AnswerPermits(HolderShares);
 
 impl AnswerPermits {
-    /// Counts a long answer until its client has read it; `None`: too much of the account waits already.
+    /// Counts a long answer until its client has read it; `None`: too much waits already, of the account or in all.
     fn take(&self, account: Uuid, bytes: usize) -> Option<Share> {
         let taken = self.0.take(vec![account], bytes, |held, _| {
             let (free, own) = (ANSWER_BYTES_MAX.saturating_sub(held.all), held.of(account));
             // The more is held, the less one account may have, so that a few accounts never take all; an account's first may
             // exceed its part, because a caller with no other could not make room for it by reading.
-            let most = ANSWER_BYTES_EACH_MAX.min(free / SHARE_LEFT_TO_OTHERS);
+            let most = ANSWER_BYTES_EACH_MAX.min(free / HOLDER_DIVISOR);
             if bytes > free || own > 0 && own + bytes > most { Err(()) } else { Ok(()) }
         });
         taken.ok()

@@ -12,7 +12,7 @@ use crate::limits::{
     EXPENSIVE_AT_ONCE, EXPENSIVE_PER_ORGANISATION, EXPENSIVE_WAITING_EACH_MAX, EXPENSIVE_WAITING_MAX,
 };
 
-/// Ends of the templates of routes whose answers to `GET` need a turn that counts for all organisations.
+/// Ends of the templates of routes whose handlers of `GET` take a turn of the [`RequestBudget`].
 const EXPENSIVE_READS: [&str; 13] = [
     "/{organisation}/audit",
     "/{organisation}/brokers",
@@ -29,7 +29,7 @@ const EXPENSIVE_READS: [&str; 13] = [
     "/usage",
 ];
 
-/// Whether a request reads so much that others should not wait for it. `route` is the template of its route.
+/// Whether a request reads so much that the server runs it with low priority. `route` is the template of its route.
 #[must_use]
 pub fn is_expensive(method: &Method, route: &str) -> bool {
     method.is_safe() && EXPENSIVE_READS.iter().any(|end| route.ends_with(end))
@@ -47,8 +47,7 @@ struct TenantBudget {
     reads: Arc<Semaphore>,
     /// Requests that run or wait, by kind.
     requests: HashMap<RequestKind, usize>,
-    /// The reads among them, by account.
-    reads_of: HashMap<Uuid, usize>,
+    reads_by_account: HashMap<Uuid, usize>,
 }
 
 pub(crate) struct Turn {
@@ -146,11 +145,11 @@ impl RequestBudget {
             places: Arc::new(Semaphore::new(EXPENSIVE_PER_ORGANISATION)),
             reads: Arc::new(Semaphore::new(1)),
             requests: HashMap::new(),
-            reads_of: HashMap::new(),
+            reads_by_account: HashMap::new(),
         };
         let tenant = all.entry(organisation).or_insert_with(new);
         let count = tenant.requests.get(&kind).copied().unwrap_or_default();
-        let reads = tenant.reads_of.get(&account).copied().unwrap_or_default();
+        let reads = tenant.reads_by_account.get(&account).copied().unwrap_or_default();
         let is_read = kind == RequestKind::Read;
         if kind != RequestKind::Export && count >= EXPENSIVE_PER_ORGANISATION + EXPENSIVE_WAITING_MAX
             || is_read && reads >= EXPENSIVE_PER_ORGANISATION + EXPENSIVE_WAITING_EACH_MAX
@@ -159,7 +158,7 @@ impl RequestBudget {
         }
         *tenant.requests.entry(kind).or_default() += 1;
         if is_read {
-            *tenant.reads_of.entry(account).or_default() += 1;
+            *tenant.reads_by_account.entry(account).or_default() += 1;
         }
         let (reads, places) = (Arc::clone(&tenant.reads), Arc::clone(&tenant.places));
         drop(all);
@@ -177,7 +176,7 @@ impl Drop for BudgetGuard {
         let Some(tenant) = all.get_mut(&self.organisation) else { return };
         take_one(&mut tenant.requests, &self.kind);
         if self.kind == RequestKind::Read {
-            take_one(&mut tenant.reads_of, &self.account);
+            take_one(&mut tenant.reads_by_account, &self.account);
         }
         if tenant.requests.is_empty() {
             all.remove(&self.organisation);

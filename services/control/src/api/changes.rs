@@ -9,14 +9,14 @@ use uuid::Uuid;
 use super::problem::{ApiResult, Problem};
 use super::shares::{HolderShares, Share};
 use crate::domain::Caller;
-use crate::limits::{CHANGES_MAX, SHARE_LEFT_TO_OTHERS};
+use crate::limits::{CHANGES_MAX, HOLDER_DIVISOR};
 use crate::network::network;
 
 /// Strangers are counted apart: many networks together would leave little to accounts.
 #[derive(Clone, Default)]
 pub(crate) struct ChangePermits {
     of_accounts: HolderShares,
-    of_strangers: HolderShares,
+    of_unauthenticated: HolderShares,
 }
 
 impl ChangePermits {
@@ -30,8 +30,8 @@ impl ChangePermits {
         take(&self.of_accounts, holder, CHANGES_MAX, "of yours")
     }
 
-    pub(crate) fn take_as_stranger(&self, address: Option<IpAddr>) -> ApiResult<Share> {
-        take(&self.of_strangers, holder(address), CHANGES_MAX / 2, "from your network")
+    pub(crate) fn take_unauthenticated(&self, address: Option<IpAddr>) -> ApiResult<Share> {
+        take(&self.of_unauthenticated, holder(address), CHANGES_MAX / 2, "from your network")
     }
 }
 
@@ -39,7 +39,7 @@ impl ChangePermits {
 fn take(shares: &HolderShares, holder: Uuid, all_max: usize, whose: &str) -> ApiResult<Share> {
     shares.take(vec![holder], 1, |running, _| {
         let own = running.of(holder);
-        let most = (all_max.saturating_sub(running.all) / SHARE_LEFT_TO_OTHERS).max(1);
+        let most = (all_max.saturating_sub(running.all) / HOLDER_DIVISOR).max(1);
         if own >= most {
             let detail = format!("{own} changes {whose} are under way: wait for their answers");
             return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
@@ -91,7 +91,7 @@ mod tests {
         let (changes, mut held) = (ChangePermits::default(), Vec::new());
         for number in 0..=255 {
             let address = IpAddr::from([10, 0, 0, number]);
-            held.extend(std::iter::from_fn(|| changes.take_as_stranger(Some(address)).ok()));
+            held.extend(std::iter::from_fn(|| changes.take_unauthenticated(Some(address)).ok()));
         }
         let own = std::iter::from_fn(|| changes.take(&person(1)).ok());
         assert!(own.take(60).collect::<Vec<_>>().len() >= 50);

@@ -30,7 +30,7 @@ async fn get_openapi(
     State(api): State<Api>,
     SourceAddress(address): SourceAddress,
 ) -> ApiResult<impl IntoResponse> {
-    api.rates().stranger(address)?;
+    api.rates().unauthenticated(address)?;
     Ok(([(header::CONTENT_TYPE, "application/json")], api.described()))
 }
 

@@ -160,7 +160,7 @@ impl FromRequestParts<Api> for AuthenticatedCaller {
             Ok(caller) => Caller { agent: agent.map(shortened), ..caller },
             // Limits how fast an address can guess credentials.
             Err(error) => {
-                api.rates().stranger(address)?;
+                api.rates().unauthenticated(address)?;
                 return Err(error.into());
             }
         };
@@ -180,11 +180,11 @@ impl FromRequestParts<Api> for AuthenticatedCaller {
 }
 
 /// Counts a change whose handler asks for no credentials, before its body is read; [`AuthenticatedCaller`] runs first and counts those of callers.
-async fn take_share_of_stranger(parts: &mut Parts, api: &Api) -> ApiResult<()> {
+async fn take_unauthenticated_share(parts: &mut Parts, api: &Api) -> ApiResult<()> {
     let Some(RequestNotes(known)) = parts.extensions.get().cloned() else { return Ok(()) };
     if known.change.get().is_none() && !parts.method.is_safe() {
         let SourceAddress(address) = SourceAddress::from_request_parts(parts, api).await?;
-        let _ = known.change.set(api.changes().take_as_stranger(address)?);
+        let _ = known.change.set(api.changes().take_unauthenticated(address)?);
     }
     Ok(())
 }
@@ -343,7 +343,7 @@ impl<T: DeserializeOwned + ToSchema, const MAX: usize> FromRequest<Api> for Inpu
 
     async fn from_request(request: Request, api: &Api) -> ApiResult<Self> {
         let (mut parts, unread) = request.into_parts();
-        take_share_of_stranger(&mut parts, api).await?;
+        take_unauthenticated_share(&mut parts, api).await?;
         let is_json = parts.headers.get(header::CONTENT_TYPE).is_some_and(|value| {
             let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
             essence.eq_ignore_ascii_case("application/json")

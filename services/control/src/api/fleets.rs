@@ -203,7 +203,7 @@ async fn claim(
     match api.control().claim(&shown, &value, &source, &once).await {
         Ok((claimed, password, is_repeated)) => {
             // The credential is the device's already, so a repetition needs no entry each time.
-            if is_repeated && api.rates().denial(shown.id()) {
+            if is_repeated && api.rates().audit_entry(shown.id()) {
                 api.control().note_repeated_claim(&shown, &value, &source).await?;
             }
             Ok((StatusCode::CREATED, Json(ClaimedCredential { claimed, password })))
@@ -235,7 +235,7 @@ async fn note_refused(
     source: &RequestSource,
     error: &Error,
 ) {
-    if matches!(error, Error::Layer(_) | Error::Internal(_)) || !api.rates().denial(shown.id()) {
+    if matches!(error, Error::Layer(_) | Error::Internal(_)) || !api.rates().audit_entry(shown.id()) {
         return;
     }
     let why = match error {

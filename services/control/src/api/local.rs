@@ -15,7 +15,7 @@ use super::Api;
 use super::accounts::{WebSession, signed_in_answer};
 use super::extract::{CallerSource, Input};
 use super::problem::{ApiResult, Problem};
-use crate::limits::STRANGER_BODY_BYTES_MAX;
+use crate::limits::UNAUTHENTICATED_BODY_BYTES_MAX;
 use crate::secret::Secret;
 
 /// Sign-in of this machine's owner, which exists only while all listeners of the server are on loopback
@@ -50,7 +50,7 @@ async fn sign_in_local(
     State(api): State<Api>,
     CallerSource(source): CallerSource,
     headers: HeaderMap,
-    Input { value, .. }: Input<LocalSignIn, STRANGER_BODY_BYTES_MAX>,
+    Input { value, .. }: Input<LocalSignIn, UNAUTHENTICATED_BODY_BYTES_MAX>,
 ) -> ApiResult<(StatusCode, HeaderMap, Json<WebSession>)> {
     let Some(door) = api.local_door() else {
         let detail = "this server can be reached from elsewhere, so it asks for an account: POST /sign-in";

@@ -20,7 +20,7 @@ use super::headers::location;
 use super::problem::{ApiResult, Problem};
 use super::{Api, List, accounts::with_cookie};
 use crate::domain::{ConnectIdentity, LinkedIdentity, Page, Principal, SignUpBy};
-use crate::limits::STRANGER_BODY_BYTES_MAX;
+use crate::limits::UNAUTHENTICATED_BODY_BYTES_MAX;
 use crate::oidc::{OidcError, Provider};
 use crate::secret::{self, Secret};
 
@@ -147,7 +147,7 @@ async fn begin(
             "an account of a provider is connected from the page of your account: POST /me/identities";
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }
-    api.rates().stranger(address)?;
+    api.rates().unauthenticated(address)?;
     let (to, mut headers) = leave(&api, &journey()?, "sign-in", "").await?;
     let broken = |_| {
         Problem::new(
@@ -167,9 +167,9 @@ async fn begin(
 async fn begin_with(
     State(api): State<Api>,
     SourceAddress(address): SourceAddress,
-    Input { value, .. }: Input<BeginWith, STRANGER_BODY_BYTES_MAX>,
+    Input { value, .. }: Input<BeginWith, UNAUTHENTICATED_BODY_BYTES_MAX>,
 ) -> ApiResult<(HeaderMap, Json<GoOn>)> {
-    api.rates().stranger(address)?;
+    api.rates().unauthenticated(address)?;
     let token = value.token.as_ref().map_or("", Secret::expose);
     // The token is stored in a cookie, which a semicolon would end.
     if !token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {

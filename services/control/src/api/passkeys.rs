@@ -19,7 +19,7 @@ use crate::domain::{
     NewPasskey, Page, Passkey, PasskeyAdded, PasskeyAssertion, PasskeyChange, PasskeyCreation,
     PasskeyRequest, Proof,
 };
-use crate::limits::{PASSKEY_BODY_BYTES_MAX, STRANGER_BODY_BYTES_MAX};
+use crate::limits::{PASSKEY_BODY_BYTES_MAX, UNAUTHENTICATED_BODY_BYTES_MAX};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
@@ -40,7 +40,7 @@ async fn sign_in_challenge(
     State(api): State<Api>,
     SourceAddress(address): SourceAddress,
 ) -> ApiResult<Json<PasskeyRequest>> {
-    api.rates().stranger(address)?;
+    api.rates().unauthenticated(address)?;
     Ok(Json(api.control().discovery()?))
 }
 
@@ -51,7 +51,7 @@ async fn sign_in_challenge(
 async fn sign_in_with_passkey(
     State(api): State<Api>,
     CallerSource(source): CallerSource,
-    Input { value, .. }: Input<PasskeyAssertion, STRANGER_BODY_BYTES_MAX>,
+    Input { value, .. }: Input<PasskeyAssertion, UNAUTHENTICATED_BODY_BYTES_MAX>,
 ) -> ApiResult<(StatusCode, HeaderMap, Json<WebSession>)> {
     api.rates().password(source.address)?;
     let has_signed_in = api.control().has_passkey_signed_in_from(&value.credential_id, source.address);

@@ -1,4 +1,5 @@
-//! Rate limits of requests, by caller, address and e-mail address. They bound guessing, mails and load.
+//! Rate limits of requests, by caller, address and e-mail address. They bound guessing, mails and load. Requests without a known
+//! address share one bucket.
 
 mod limiter;
 mod publishes;
@@ -42,8 +43,7 @@ pub(crate) struct Rates {
     met: Mutex<HashMap<Option<IpAddr>, (u32, Instant)>>,
     forgetting_met: Forgetting,
     requests: Limiter<Uuid>,
-    /// Requests of a person with all their API tokens.
-    of_accounts: Limiter<Uuid>,
+    requests_by_person: Limiter<Uuid>,
     /// Mails that unauthenticated requests cause, by e-mail address.
     mails: Limiter<Email>,
     resets: Limiter<Email>,
@@ -54,15 +54,15 @@ pub(crate) struct Rates {
     /// Mailed invitations, by e-mail address. It is separate from `mails`, so that a stranger who signs up with an
     /// address cannot keep it from being invited.
     invited: Limiter<Email>,
-    denials: Limiter<Uuid>,
+    /// Entries of denied requests and of repeated claims in the audit log, by caller or claim token.
+    audit_entries: Limiter<Uuid>,
     claims: Limiter<Option<IpAddr>>,
     /// Claims of devices, by the hash of the claim token that they show.
     claims_by: Limiter<SecretHash>,
     /// Devices in batches of credentials, by organisation: one for each, because a batch costs as much as its devices.
     devices: Limiter<Uuid>,
     publishes: Publishes,
-    /// Unauthenticated requests, by address.
-    strangers: Limiter<Option<IpAddr>>,
+    unauthenticated: Limiter<Option<IpAddr>>,
 }
 
 type Email = [u8; 32];
@@ -72,34 +72,34 @@ impl Rates {
         let a_second =
             Quota::per_second(count(REQUESTS_PER_SECOND)).allow_burst(count(REQUESTS_PER_SECOND * 10));
         Self {
-            passwords: Limiter::shown("passwords", Quota::per_minute(count(PASSWORDS_PER_MINUTE))),
-            sign_ins: Limiter::shown("sign-ins", Quota::per_minute(count(SIGN_INS_PER_MINUTE))),
+            passwords: Limiter::in_headers("passwords", Quota::per_minute(count(PASSWORDS_PER_MINUTE))),
+            sign_ins: Limiter::in_headers("sign-ins", Quota::per_minute(count(SIGN_INS_PER_MINUTE))),
             guesses: Limiter::hidden(Quota::per_minute(count(GUESSES_PER_MINUTE))),
             met: Mutex::default(),
             forgetting_met: Forgetting::new(),
-            requests: Limiter::shown("requests", a_second),
-            of_accounts: Limiter::hidden(
+            requests: Limiter::in_headers("requests", a_second),
+            requests_by_person: Limiter::hidden(
                 Quota::per_second(count(ACCOUNT_REQUESTS_PER_SECOND))
                     .allow_burst(count(ACCOUNT_REQUESTS_PER_SECOND * 10)),
             ),
             publishes: Publishes::new(),
-            strangers: Limiter::shown("unauthenticated", a_second),
+            unauthenticated: Limiter::in_headers("unauthenticated", a_second),
             resets: Limiter::hidden(every(PASSWORD_RESET_EVERY)),
-            address_changes: Limiter::shown(
+            address_changes: Limiter::in_headers(
                 "address-changes",
                 Quota::per_hour(count(ADDRESS_CHANGES_PER_HOUR)),
             ),
             new_addresses: Limiter::hidden(Quota::per_hour(count(MAILS_PER_HOUR))),
             mails: Limiter::hidden(Quota::per_hour(count(MAILS_PER_HOUR))),
-            invitations: Limiter::shown("invitations", Quota::per_hour(count(INVITATIONS_PER_HOUR))),
+            invitations: Limiter::in_headers("invitations", Quota::per_hour(count(INVITATIONS_PER_HOUR))),
             invited: Limiter::hidden(Quota::per_hour(count(MAILS_PER_HOUR))),
-            claims: Limiter::shown("claims", Quota::per_minute(count(CLAIMS_PER_MINUTE))),
+            claims: Limiter::in_headers("claims", Quota::per_minute(count(CLAIMS_PER_MINUTE))),
             claims_by: Limiter::hidden(Quota::per_second(count(CLAIMS_PER_SECOND))),
-            devices: Limiter::shown(
+            devices: Limiter::in_headers(
                 "devices",
                 Quota::per_second(count(BATCH_DEVICES_PER_SECOND)).allow_burst(count(BATCH_DEVICES_AT_ONCE)),
             ),
-            denials: Limiter::hidden(Quota::per_minute(count(DENIALS_PER_MINUTE))),
+            audit_entries: Limiter::hidden(Quota::per_minute(count(DENIALS_PER_MINUTE))),
         }
     }
 
@@ -133,12 +133,11 @@ impl Rates {
         if left.is_zero() { Ok(()) } else { Err(Problem::later(left.as_secs() + 1)) }
     }
 
-    /// Counts a sign-up whose answer revealed an account.
     pub(crate) fn account_revealed(&self, address: Option<IpAddr>) {
         let now = MonotonicClock.now();
         let is_old = |since: &Instant| HOUR <= now.saturating_duration_since(*since);
         let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
-        self.forgetting_met.of(met.len(), || {
+        self.forgetting_met.if_many(met.len(), || {
             met.retain(|_, (_, since)| !is_old(since));
             met.len()
         });
@@ -152,7 +151,7 @@ impl Rates {
     /// `account`: the person behind the caller.
     pub(crate) fn request(&self, who: Uuid, account: Uuid) -> ApiResult<()> {
         self.requests.take(&who)?;
-        self.of_accounts.take(&account)
+        self.requests_by_person.take(&account)
     }
 
     pub(crate) fn mail(&self, email: &str) -> bool {
@@ -185,8 +184,8 @@ impl Rates {
         Ok(self.invited.take(&named(email)).is_ok())
     }
 
-    pub(crate) fn denial(&self, who: Uuid) -> bool {
-        self.denials.take(&who).is_ok()
+    pub(crate) fn audit_entry(&self, who: Uuid) -> bool {
+        self.audit_entries.take(&who).is_ok()
     }
 
     pub(crate) fn claim(&self, address: Option<IpAddr>) -> ApiResult<()> {
@@ -220,8 +219,8 @@ impl Rates {
         self.publishes.give_back(charge);
     }
 
-    pub(crate) fn stranger(&self, address: Option<IpAddr>) -> ApiResult<()> {
-        self.strangers.take(&address.map(network))
+    pub(crate) fn unauthenticated(&self, address: Option<IpAddr>) -> ApiResult<()> {
+        self.unauthenticated.take(&address.map(network))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Routes of the caller's second factor. API tokens have none, and cannot use these routes.
+//! Routes of the caller's second factor, for web sessions only. A route takes an idempotency key if its answer has recovery codes.
 
 use axum::Json;
 use axum::extract::State;

@@ -13,13 +13,13 @@ use super::Api;
 use super::problem::{ApiResult, Problem};
 use super::shares::{HolderShares, Share};
 use crate::domain::{BrokerRef, Caller, Permission};
-use crate::limits::{SHARE_LEFT_TO_OTHERS, STREAM_CHECKED_EVERY, STREAM_MAX, STREAMS_EACH_MAX, STREAMS_MAX};
+use crate::limits::{HOLDER_DIVISOR, STREAM_CHECKED_EVERY, STREAM_MAX, STREAMS_EACH_MAX, STREAMS_MAX};
 
 #[derive(Clone, Default)]
 pub(crate) struct StreamPermits(HolderShares);
 
 impl StreamPermits {
-    /// A stream of the organisation and of the person behind the caller.
+    /// `person`: the one behind the caller; `None` for a token that does not say who made it.
     pub(crate) fn take(&self, organisation: Uuid, person: Option<Uuid>) -> ApiResult<Share> {
         let holders = [organisation].into_iter().chain(person).collect();
         self.0.take(holders, 1, |open, holders| {
@@ -35,7 +35,7 @@ impl StreamPermits {
                 return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
             }
             // The more streams there are, the fewer one holder may have, so that a few holders never take all.
-            let share = ((STREAMS_MAX - open.all) / SHARE_LEFT_TO_OTHERS).max(1);
+            let share = ((STREAMS_MAX - open.all) / HOLDER_DIVISOR).max(1);
             if has(share).is_some() {
                 let detail =
                     "this server has so many streams that the rest are for others: close one, or try again later";

@@ -141,7 +141,7 @@ impl Control {
                 self.put_link(&change, hash, (user, &record), Errand::ResetPassword).await
             })
             .await?;
-        let console = self.post().map(|post| &post.url).or_else(|| self.0.console.get());
+        let console = self.post().map(|post| &post.url).or_else(|| self.0.console_url.get());
         let url = reset_link(console.map_or("", String::as_str), &secret);
         Ok(ResetLink { url: url.as_str().into(), expires_at_ms })
     }
@@ -197,7 +197,7 @@ impl Control {
         let mut fields = FieldErrors::default();
         let email = &fields.email("email", &input.email);
         fields.done()?;
-        let post = self.links().ok_or_else(|| {
+        let post = self.post_or_printer().ok_or_else(|| {
             let what = "this server neither sends nor prints links, so it cannot find out whether the address is yours";
             Error::Conflict(what.into())
         })?;
@@ -222,7 +222,7 @@ impl Control {
                 Ok((checked, account.email))
             })
             .await?;
-        self.settle_factor(caller, user, checked).await?;
+        self.refuse_wrong_factor(caller, user, checked).await?;
         post.change_address(&old, email, &secret, is_mailed(email));
         Ok(())
     }

@@ -24,9 +24,9 @@ use super::{
 };
 use crate::secret::{self, Hash, Purpose, Secret};
 pub(super) use record::{
-    Newcomer, UserRecord, by_email, create, found, get, has_password, is_there_one_with, put_new, shown,
+    Newcomer, UserRecord, by_email, create, found, get, has_password, is_there_one_with, put_unindexed, shown,
 };
-use record::{hash_of, is_hash_of};
+use record::{hash_of, still_has_hash};
 pub use shapes::{Me, Membership, NewPassword, SignIn, SignUp, SignedIn, SignedUp, User, UserChange};
 
 const THERE_IS_AN_ACCOUNT: &str = "there is an account with this e-mail address: sign in";
@@ -102,7 +102,7 @@ impl Control {
         let session = &self.new_session(source)?;
         self.write(|tx| async move {
             let account = found(get(&tx, user, Read::Serializable).await?)?;
-            if !is_hash_of(&account, phc.expose()) || second_factor::is_enabled(&tx, user).await? {
+            if !still_has_hash(&account, phc.expose()) || second_factor::is_enabled(&tx, user).await? {
                 return Err(is_there());
             }
             session.begin(&tx, user).await
@@ -133,7 +133,7 @@ impl Control {
         match self.0.sign_up_by {
             SignUpBy::Confirmed if token.is_none() => {
                 let starting = || Error::Conflict("the server is starting: try again".into());
-                self.links().ok_or_else(starting).map(Some)
+                self.post_or_printer().ok_or_else(starting).map(Some)
             }
             _ => Ok(self.post()),
         }
@@ -197,7 +197,7 @@ impl Control {
             .change(actor, &Once::unnamed()?, |change| async move {
                 // The password or the address may have changed while the hash was computed.
                 let account = get(&change.tx, id, Read::Serializable).await?.map(|account| account.value);
-                if !account.is_some_and(|account| account.email == *email && is_hash_of(&account, phc)) {
+                if !account.is_some_and(|account| account.email == *email && still_has_hash(&account, phc)) {
                     return Ok(None);
                 }
                 let (code, passkey) = (input.code.as_ref(), input.passkey.as_ref());
@@ -237,7 +237,7 @@ impl Control {
     /// Like [`Self::note_refused_sign_in`], and the answer does not wait for it unless many such writes are under way, so that
     /// its time does not reveal whether the account exists.
     async fn note_later(&self, user: Uuid, email: &str, source: &RequestSource) -> Result<()> {
-        let Ok(permit) = Arc::clone(&self.0.asides).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&self.0.late_audit_entries).try_acquire_owned() else {
             return self.note_refused_sign_in(user, email, source, serde_json::json!({})).await;
         };
         let (control, email, source) = (self.clone(), email.to_owned(), source.clone());

@@ -165,7 +165,7 @@ impl Control {
                     bind_client_id: input.bind_client_id,
                     made_by,
                     api_token: caller.api_token(),
-                    created_at_ms: members::made_at(&change, caller, at.organisation).await?,
+                    created_at_ms: members::creation_time_ms(&change, caller, at.organisation).await?,
                 };
                 let hash = self.claim_hash(&self.claim_secret(once, id)?)?;
                 let claim_ref = ClaimTokenRef {
@@ -229,7 +229,7 @@ async fn check_end(tx: &Transaction, caller: &Caller, organisation: Uuid, expire
     }
 }
 
-/// Finds a claim token of an existing broker by the hash of its secret. The caller must check whether it has expired.
+/// Finds a claim token of an existing broker by the hash of its secret. The caller must check whether it has expired or is used up.
 pub(super) async fn by_hash(
     tx: &Transaction,
     hash: &Hash,

@@ -96,7 +96,7 @@ impl Control {
         self.look(|tx| async move { check_open(&tx, &shown.claim_ref, &shown.token, now_ms).await }).await?;
         let id = self.new_id()?;
         let password = self.generated_for(once, id, &input.user)?;
-        let secret = &self.0.hash_keys.hash(password.expose().as_bytes());
+        let secret = &self.0.mqtt_secret_keys.hash(password.expose().as_bytes());
         let made = self
             .change(shown.actor(source), once, |change| async move {
                 let tx = &change.tx;
@@ -125,7 +125,7 @@ impl Control {
             })
             .await?;
         let password = self.generated_for(once, made.id, &input.user)?;
-        let secret = &self.0.hash_keys.hash(password.expose().as_bytes());
+        let secret = &self.0.mqtt_secret_keys.hash(password.expose().as_bytes());
         self.look(|tx| async move { still_there(&tx, &shown.claim_ref, &input.user, secret).await }).await?;
         let endpoints = self.reach().endpoints(&shown.claim_ref.broker);
         let username = format!("{}{}", endpoints.user_prefix.as_deref().unwrap_or_default(), input.user);

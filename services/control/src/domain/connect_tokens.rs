@@ -117,7 +117,7 @@ impl Control {
             expires_at_ms: token.expires_at_ms,
             may_share,
         };
-        let text = sealed.seal(&self.0.hash_keys);
+        let text = sealed.seal(&self.0.mqtt_secret_keys);
         text.map(Secret::from).ok_or_else(|| {
             Error::field("rules", "are too long together: the token made of them has at most 16 KiB")
         })

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::check::check_end;
-use super::credentials::{check_others, check_room, shown};
+use super::credentials::{check_look_alike, check_room, shown};
 use super::difference::{difference, with};
 use super::parts::check_group;
 use super::{BrokerRef, Caller, Control, CredentialInfo, Error, Once, Permission, Result, brokers, names};
@@ -125,7 +125,7 @@ impl Control {
                 let found = try_join_all(records.iter().map(|(one, _)| is_taken(one.user.clone()))).await?;
                 refuse_taken(&found.into_iter().flatten().collect::<Vec<_>>())?;
                 for (number, (one, _)) in records.iter().enumerate() {
-                    check_others(tx, broker.id, &format!("devices[{number}].user"), &one.user).await?;
+                    check_look_alike(tx, broker.id, &format!("devices[{number}].user"), &one.user).await?;
                 }
                 let count = accounts::credential_count(tx, broker.id, Read::Serializable).await?;
                 check_room(count, records.len() as u64)?;
@@ -168,7 +168,7 @@ impl Control {
             let password = self.generated_for(once, made.id, &device.user)?;
             let record = model::Credential {
                 user: device.user.clone(),
-                secret: Some(self.0.hash_keys.hash(password.expose().as_bytes())),
+                secret: Some(self.0.mqtt_secret_keys.hash(password.expose().as_bytes())),
                 group: input.group.clone(),
                 rules: input.rules.clone(),
                 expires_at_ms: input.expires_at_ms,

@@ -173,7 +173,7 @@ impl Control {
                 if all.get::<model::Credential>(tx, user, Read::Serializable).await?.is_some() {
                     return Err(Error::Conflict("there is a credential with this user name".into()));
                 }
-                check_others(tx, broker.id, "user", &input.user).await?;
+                check_look_alike(tx, broker.id, "user", &input.user).await?;
                 check_room(accounts::credential_count(tx, broker.id, Read::Snapshot).await?, 1)?;
                 accounts::count_credentials(tx, broker.id, 1)?;
                 let version = all.put(tx, user, &record).await?;
@@ -317,7 +317,7 @@ impl Control {
 
     async fn check_of_generated(&self, once: &Once, id: Uuid, has_scram: bool) -> Result<PasswordForms> {
         let password = self.generated(once, id)?;
-        let secret = self.0.hash_keys.hash(password.expose().as_bytes());
+        let secret = self.0.mqtt_secret_keys.hash(password.expose().as_bytes());
         Ok(PasswordForms { secret, scram: self.verifier_of(&password, has_scram).await? })
     }
 
@@ -356,7 +356,7 @@ fn check_look(user: &str) -> Result<()> {
 }
 
 /// Refuses a new user name that looks like one of the broker.
-pub(super) async fn check_others(
+pub(super) async fn check_look_alike(
     tx: &Transaction,
     broker: millrace_layers::BrokerId,
     field: &str,

@@ -32,7 +32,7 @@ pub struct DeleteAccount {
 }
 
 impl Control {
-    /// Deletes the caller's account: it leaves its organisations, and its web sessions and API tokens end.
+    /// Deletes the caller's account: its web sessions end, and it leaves its organisations, without which its API tokens are void.
     ///
     /// # Errors
     /// [`Error::Conflict`] with the names of the organisations that would have no owner any more; [`Error::Forbidden`] for an owner of a
@@ -93,7 +93,7 @@ impl Control {
             accounts::users().clear(tx, user.as_bytes()).await?;
             Ok(checked)
         });
-        self.settle_factor(caller, user, checked.await?).await
+        self.refuse_wrong_factor(caller, user, checked.await?).await
     }
 }
 

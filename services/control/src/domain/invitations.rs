@@ -100,7 +100,7 @@ impl Control {
                     .items
                     .len();
                 room(count, INVITATIONS_MAX, "open invitations")?;
-                let created_at_ms = members::made_at(&change, caller, organisation).await?;
+                let created_at_ms = members::creation_time_ms(&change, caller, organisation).await?;
                 let expires_at_ms = created_at_ms + INVITATION_MS;
                 let (made_by, api_token) = (caller.person(), caller.api_token());
                 let (email, role) = (email.clone(), input.role);

@@ -39,7 +39,7 @@ pub(super) async fn add(change: &Change, organisation: Uuid, id: BrokerId, creat
 /// [`Error::Conflict`] while too many brokers of the organisation are deleted and not settled.
 pub(super) async fn has_room(tx: &Transaction, organisation: Uuid) -> Result<()> {
     let all = accounts::former_brokers_of(organisation.as_bytes());
-    // A snapshot read, so that deletions do not conflict; some at once may pass together.
+    // A snapshot read, so that deletions do not conflict; [`FORMER_BROKERS_READ`] has room for some that pass together.
     let count = all.page::<()>(tx, None, FORMER_BROKERS_MAX, Read::Snapshot).await?.items.len();
     if count < FORMER_BROKERS_MAX {
         return Ok(());
@@ -98,7 +98,8 @@ async fn settle_month(tx: &Transaction, broker: BrokerId) -> Result<bool> {
     Ok(next_ms.is_some())
 }
 
-/// For a deleted organisation that operators no longer look up: its ledger is erased as a deleted broker is.
+/// Erases the ledger of an organisation as a deleted broker is erased. The organisation was deleted
+/// [`FORMER_ORGANISATION_MS`](crate::limits::FORMER_ORGANISATION_MS) ago, so all its brokers are settled.
 pub(super) async fn remove(tx: &Transaction, organisation: Uuid, now_ms: u64) -> Result<()> {
     if let Some(ledger) = of(tx, organisation, Read::Serializable).await? {
         catalog::condemn_id(tx, ledger, now_ms)?;

@@ -9,7 +9,7 @@ use millrace_storage::{Read, Transaction};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::accounts::{Newcomer, audit_as, person, put_new};
+use super::accounts::{Newcomer, audit_as, person, put_unindexed};
 use super::audit::Actor;
 use super::change::Change;
 use super::web_sessions::shortened;
@@ -36,7 +36,7 @@ impl Control {
                     None => {
                         let newcomer =
                             Newcomer { id, email: String::new(), name: NAME.into(), password: None };
-                        put_new(&change, &newcomer).await?;
+                        put_unindexed(&change, &newcomer).await?;
                         settings().put(&change.tx, OWNER, &id).await?;
                         id
                     }

@@ -152,7 +152,7 @@ pub(super) async fn role(tx: &Transaction, organisation: Uuid, user: Uuid, read:
 }
 
 /// The time of something that the caller makes as a member. It is not before the membership, whose start another server's clock has given.
-pub(super) async fn made_at(change: &Change, caller: &Caller, organisation: Uuid) -> Result<u64> {
+pub(super) async fn creation_time_ms(change: &Change, caller: &Caller, organisation: Uuid) -> Result<u64> {
     let Some(person) = caller.person() else { return Ok(change.now_ms) };
     Ok(record(&change.tx, organisation, person).await?.since_ms.max(change.now_ms))
 }

@@ -131,7 +131,6 @@ pub(crate) use webhooks::{Settling, Which};
 use crate::limits::{DAY_MS, PASSWORDS_AT_ONCE, WRITES_ASIDE_MAX};
 use crate::secret::{self, Hash, Purpose};
 
-/// Tests supply a clock of their own.
 pub trait UnixClock: Send + Sync + 'static {
     fn now_ms(&self) -> u64;
 }
@@ -153,21 +152,23 @@ pub struct Control(Arc<Inner>);
 struct Inner {
     store: Store,
     clock: Arc<dyn UnixClock>,
+    /// For secrets of people and of the API, the current one last; the older ones open what they have sealed.
     keys: Vec<keys::HashKey>,
-    hash_keys: HashKeys,
+    /// The same keys, for secrets of MQTT clients.
+    mqtt_secret_keys: HashKeys,
     sign_up_by: SignUpBy,
     passwords: Semaphore,
+    /// Limits the audit entries and receipts of each person.
     left_behind: LeftBehind,
-    /// Audit entries that are written after their answer.
-    asides: Arc<Semaphore>,
+    late_audit_entries: Arc<Semaphore>,
     prices: OnceLock<Prices>,
     currency: OnceLock<Currency>,
     reach: OnceLock<Reach>,
     by_settings: OnceLock<AccessBySettings>,
     post: OnceLock<Post>,
-    printed: OnceLock<Post>,
-    /// For links that an operator passes on.
-    console: OnceLock<String>,
+    post_without_mail: OnceLock<Post>,
+    /// For passkeys, and without `post` for links that an operator passes on.
+    console_url: OnceLock<String>,
     audit_kept_ms: OnceLock<u64>,
     calls: OnceLock<CallSettings>,
     start: OnceLock<ServerStart>,
@@ -179,25 +180,25 @@ impl Control {
         let store = Store::new(database);
         let random = secret::random()?;
         let keys = store.run(|tx| async move { keys::ensure(&tx, random).await }).await?;
-        let hash_keys = HashKeys::new(keys.iter().map(|key| (key.id, key.key)));
-        let hash_keys = hash_keys.ok_or(Error::Internal("the region has no key"))?;
+        let mqtt_secret_keys = HashKeys::new(keys.iter().map(|key| (key.id, key.key)));
+        let mqtt_secret_keys = mqtt_secret_keys.ok_or(Error::Internal("the region has no key"))?;
         let passwords = Semaphore::new(PASSWORDS_AT_ONCE);
         let inner = Inner {
             store,
             clock,
             keys,
-            hash_keys,
+            mqtt_secret_keys,
             sign_up_by,
             passwords,
             left_behind: LeftBehind::new(),
-            asides: Arc::new(Semaphore::new(WRITES_ASIDE_MAX)),
+            late_audit_entries: Arc::new(Semaphore::new(WRITES_ASIDE_MAX)),
             prices: OnceLock::new(),
             currency: OnceLock::new(),
             reach: OnceLock::new(),
             by_settings: OnceLock::new(),
             post: OnceLock::new(),
-            printed: OnceLock::new(),
-            console: OnceLock::new(),
+            post_without_mail: OnceLock::new(),
+            console_url: OnceLock::new(),
             audit_kept_ms: OnceLock::new(),
             calls: OnceLock::new(),
             start: OnceLock::new(),
@@ -222,11 +223,11 @@ impl Control {
     /// Without mail, gives the mails that confirm an e-mail address to `printer`, which shows them to operators. Their links are of no
     /// use to a reader of the log: they need the password of the sign-up, or a web session of the account.
     pub fn print_links(&self, printer: Arc<dyn Mailer>, url: String) {
-        let _ = self.0.printed.set(Post { mailer: printer, url });
+        let _ = self.0.post_without_mail.set(Post { mailer: printer, url });
     }
 
     pub fn console_at(&self, url: String) {
-        let _ = self.0.console.set(url);
+        let _ = self.0.console_url.set(url);
     }
 
     /// Sets after how many days entries of audit logs are removed; by default they stay.
@@ -265,7 +266,7 @@ impl Control {
     }
 
     pub(crate) fn mail(&self, mail: MailMessage) {
-        if let Some(post) = self.links() {
+        if let Some(post) = self.post_or_printer() {
             post.mailer.send(mail);
         }
     }
@@ -284,8 +285,8 @@ impl Control {
         self.0.post.get()
     }
 
-    fn links(&self) -> Option<&Post> {
-        self.post().or_else(|| self.0.printed.get())
+    fn post_or_printer(&self) -> Option<&Post> {
+        self.post().or_else(|| self.0.post_without_mail.get())
     }
 
     fn prices(&self) -> Prices {

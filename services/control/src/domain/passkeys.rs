@@ -42,7 +42,7 @@ impl Control {
     /// # Errors
     /// [`Error::Conflict`] where the console's URL has no name that passkeys can be bound to.
     fn relying_party(&self) -> Result<RelyingParty> {
-        self.0.console.get().and_then(|url| RelyingParty::of(url)).ok_or_else(|| {
+        self.0.console_url.get().and_then(|url| RelyingParty::of(url)).ok_or_else(|| {
             let what = "passkeys do not work here: the operator of this server must set public_url to an https URL with a host name";
             Error::Conflict(what.into())
         })
@@ -76,7 +76,7 @@ impl Control {
             })
             .await?;
         // Only now is a wrong factor an error: it would undo the transaction, which counts the attempt.
-        self.settle_factor(caller, user, checked).await?;
+        self.refuse_wrong_factor(caller, user, checked).await?;
         let (record, factors) = self
             .look(|tx| async move {
                 let record = found(account(&tx, user, Read::Snapshot).await?)?;
@@ -231,7 +231,7 @@ impl Control {
                 Ok((checked, name.to_owned()))
             })
             .await?;
-        self.settle_factor(caller, user, checked).await?;
+        self.refuse_wrong_factor(caller, user, checked).await?;
         self.mail_passkey(user, &name, false).await
     }
 

@@ -106,7 +106,7 @@ impl Control {
                 Ok((checked, user.email.unwrap_or(user.name)))
             })
             .await?;
-        self.settle_factor(caller, user, checked).await?;
+        self.refuse_wrong_factor(caller, user, checked).await?;
         let secret = DeviceSecret::from(bytes.to_vec()).to_base32();
         let name = utf8_percent_encode(&name, NON_ALPHANUMERIC);
         let uri = format!(
@@ -203,7 +203,7 @@ impl Control {
             Ok(StoredCheck::Set(checked, id))
         });
         let (checked, id) = checked.await?.split();
-        self.settle_needed(caller, user, checked).await?;
+        self.require_factor(caller, user, checked).await?;
         self.recovery_codes(once, user, id)
     }
 
@@ -234,7 +234,7 @@ impl Control {
             }
             Ok(checked)
         });
-        self.settle_needed(caller, user, checked.await?).await?;
+        self.require_factor(caller, user, checked.await?).await?;
         self.mail_second_factor(user, false).await
     }
 
@@ -283,16 +283,16 @@ impl Control {
         .await
     }
 
-    /// [`Self::settle_factor`] where an account without a second factor is a mistake of the caller.
-    async fn settle_needed(&self, caller: &Caller, user: Uuid, checked: FactorCheck) -> Result<()> {
+    /// [`Self::refuse_wrong_factor`] where an account without a second factor is a mistake of the caller.
+    async fn require_factor(&self, caller: &Caller, user: Uuid, checked: FactorCheck) -> Result<()> {
         if checked == FactorCheck::NotNeeded {
             return Err(Error::Conflict("you have no second factor: turn one on first".into()));
         }
-        self.settle_factor(caller, user, checked).await
+        self.refuse_wrong_factor(caller, user, checked).await
     }
 
     /// The answer to somebody who is signed in and has shown a factor. The audit log has an entry for a wrong factor.
-    pub(super) async fn settle_factor(
+    pub(super) async fn refuse_wrong_factor(
         &self,
         caller: &Caller,
         user: Uuid,

@@ -133,7 +133,7 @@ impl Control {
                     id,
                     name: input.name.clone(),
                     scopes: scopes.clone(),
-                    created_at_ms: members::made_at(&change, caller, organisation).await?,
+                    created_at_ms: members::creation_time_ms(&change, caller, organisation).await?,
                     expires_at_ms,
                     made_by: caller.person(),
                     api_token: caller.api_token(),

@@ -177,7 +177,7 @@ impl Control {
                 self.take_factor(&change, user, shown).await
             })
             .await?;
-        self.settle_factor(caller, user, checked).await
+        self.refuse_wrong_factor(caller, user, checked).await
     }
 
     /// Signs that `user` has passed [`Self::may_connect`], for the browser's way to the provider and back. The permit

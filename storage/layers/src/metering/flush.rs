@@ -64,7 +64,7 @@ const COUNTERS: [Counter; 5] = [
     Counter::DroppedMessages,
 ];
 
-pub(super) const REASONS: [Counter; DROP_REASONS] = [
+pub(super) const DROP_COUNTERS: [Counter; DROP_REASONS] = [
     Counter::DroppedBusySocket,
     Counter::DroppedQueueFull,
     Counter::DroppedQueueMemory,
@@ -104,7 +104,7 @@ async fn write(tx: &Transaction, flush: &Flush<'_>, report: &UsageReport) -> Lay
         add(tx, broker, unit, report.at_ms, added)?;
     }
     let counters = COUNTERS.into_iter().zip(report.counters);
-    for (counter, added) in counters.chain(REASONS.into_iter().zip(report.drops)) {
+    for (counter, added) in counters.chain(DROP_COUNTERS.into_iter().zip(report.drops)) {
         usage::add(tx, broker, counter, added)?;
     }
     for point in &report.points {

@@ -41,7 +41,6 @@ const DROP_PLACES: usize = 16;
 /// Counts of durations by [`LATENCY_BOUNDS_US`], then of longer ones.
 pub type LatencyClasses = [u64; LATENCY_BOUNDS_US.len() + 1];
 
-/// Length of the windows of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
     Minute,

@@ -3,7 +3,7 @@
 use bytes::{Buf, BufMut};
 use millrace_storage::{KeyValue, Read, Transaction};
 
-use super::{DROP_REASONS, flush::REASONS, history};
+use super::{DROP_REASONS, flush::DROP_COUNTERS, history};
 use crate::{
     BrokerId,
     error::LayerResult,
@@ -14,10 +14,10 @@ use crate::{
 
 /// Time for which a pod's report counts, milliseconds: many times the interval of reports.
 const COUNTS_MS: u64 = 15_000;
-/// The row of a pod that is gone is removed after this time, milliseconds.
-const FORGOTTEN_MS: u64 = 3_600_000;
+const GONE_POD_KEPT_MS: u64 = 3_600_000;
 
-/// Present activity of a broker on all pods; all numbers except `connections` are counters since the broker was made.
+/// Activity of a broker on all pods. The connections and what is stored are present levels, all else counts since the
+/// broker was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BrokerActivity {
     pub connections: u64,
@@ -25,7 +25,9 @@ pub struct BrokerActivity {
     pub messages_out: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
+    /// Without the messages that a limit of the store removed.
     pub dropped: u64,
+    /// By [`super::DropCause`].
     pub drops: [u64; DROP_REASONS],
     pub stored_messages: u64,
     pub stored_bytes: u64,
@@ -41,7 +43,7 @@ pub async fn live(tx: &Transaction, broker: BrokerId, now_ms: u64) -> LayerResul
     }
     let count = async |counter| usage::get(tx, broker, counter).await;
     let mut drops = [0; DROP_REASONS];
-    for (drops, counter) in drops.iter_mut().zip(REASONS) {
+    for (drops, counter) in drops.iter_mut().zip(DROP_COUNTERS) {
         *drops = count(counter).await?;
     }
     let (stored_messages, stored_bytes) = history::stored(tx, broker).await?;
@@ -78,7 +80,7 @@ pub(super) fn report_connections(
 pub(super) async fn clear_old(tx: &Transaction, broker: BrokerId, now_ms: u64) -> LayerResult<()> {
     for row in rows::all(tx, all(broker).children(), Read::Snapshot).await? {
         let (_, at_ms) = decode(&row)?;
-        if at_ms + FORGOTTEN_MS < now_ms {
+        if at_ms + GONE_POD_KEPT_MS < now_ms {
             tx.clear(&row.key)?;
         }
     }

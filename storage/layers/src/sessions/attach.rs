@@ -123,7 +123,7 @@ async fn leave(
         }
         None => None,
     };
-    end::count_return(tx, id, old, now_ms)?;
+    end::end_offline_count(tx, id, old, now_ms)?;
     unschedule_expiry(tx, id, old)?;
     if !old.is_detached() {
         owner::remove(tx, &old.owner, id)?;

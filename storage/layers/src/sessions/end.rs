@@ -21,6 +21,7 @@ pub struct Settled {
     /// A will that fires: to be published in the same transaction.
     pub will: Option<Bytes>,
     pub ended: bool,
+    /// Subscriptions of an ended session.
     pub subscriptions: Vec<StoredSubscription>,
 }
 
@@ -62,6 +63,7 @@ pub async fn abandon_record(
 ) -> LayerResult<Settled> {
     match old {
         Some(mut record) if record.owner == dead && !record.is_detached() => {
+            // The dead pod may have sent every message that is committed by now.
             record.maybe_sent = Position::end_of(tx.read_version().await?);
             leave(Owned { tx, id, record }, owned::by_death(now_ms)).await
         }
@@ -70,8 +72,8 @@ pub async fn abandon_record(
     }
 }
 
-/// Ends a session whoever owns it, for an operator. Returns the former record and the will: to be published in the
-/// same transaction.
+/// Ends a session whoever owns it, for an operator, and returns its record and the will: to be published in the same
+/// transaction.
 pub async fn purge(
     tx: &Transaction,
     id: SessionId<'_>,
@@ -96,7 +98,7 @@ pub async fn list(
     list_beginning_with(tx, broker, b"", from, limit).await
 }
 
-/// The same for sessions whose client id begins with `start`. It reads no other sessions.
+/// The same for sessions whose client id begins with `start`, reading no others.
 pub async fn list_beginning_with(
     tx: &Transaction,
     broker: BrokerId,
@@ -119,14 +121,13 @@ pub async fn list_beginning_with(
     Ok(sessions)
 }
 
-/// Removes a session, and returns its will, which then fires.
 pub(super) async fn remove(
     tx: &Transaction,
     id: SessionId<'_>,
     record: &SessionRecord,
     now_ms: u64,
 ) -> LayerResult<Settled> {
-    count_return(tx, id, record, now_ms)?;
+    end_offline_count(tx, id, record, now_ms)?;
     let will = will::take(tx, id, record).await?;
     unschedule_expiry(tx, id, record)?;
     if !record.is_detached() {
@@ -141,7 +142,7 @@ pub(super) async fn remove(
 }
 
 /// Ends the count of an offline session: at its expiry, even if that is noticed later.
-pub(super) fn count_return(
+pub(super) fn end_offline_count(
     tx: &Transaction,
     id: SessionId<'_>,
     record: &SessionRecord,

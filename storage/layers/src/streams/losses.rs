@@ -29,7 +29,7 @@ pub struct LossCause {
     pub at_ms: u64,
 }
 
-/// Entries that trims within [`LOSSES_JOINED_MS`] removed for one reason. Times are unix milliseconds.
+/// Entries that trims within [`LOSSES_JOINED_MS`] removed for one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLoss {
     pub reason: LossReason,
@@ -61,7 +61,8 @@ pub async fn losses(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Lay
     row.map_or(Ok(Vec::new()), decode)
 }
 
-/// Two trims of one stream conflict, because both have read its row.
+/// The trim that calls this has read the row of the stream serializably, so two trims of one stream conflict although
+/// the losses are read as a snapshot.
 pub(super) async fn note(
     tx: &Transaction,
     broker: BrokerId,

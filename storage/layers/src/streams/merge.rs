@@ -15,8 +15,7 @@ use crate::{
     position::Position,
 };
 
-/// Smallest first read of a lane, rows.
-const LANE_PAGE_MIN: usize = 4;
+const LANE_ROWS_MIN: usize = 4;
 
 #[derive(Clone, Copy)]
 pub(super) struct Start {
@@ -54,7 +53,7 @@ impl<'t> Merge<'t> {
         wanted: usize,
     ) -> LayerResult<Self> {
         // About twice a lane's share of `wanted`, and not more: entries that are not taken are read again next time.
-        let page = (wanted / starts.len().max(1) * 2).clamp(LANE_PAGE_MIN, wanted.max(LANE_PAGE_MIN));
+        let page = (wanted / starts.len().max(1) * 2).clamp(LANE_ROWS_MIN, wanted.max(LANE_ROWS_MIN));
         let ranges: Vec<KeyRange> = starts.iter().map(|start| range(broker, start)).collect();
         let replies: Vec<_> = ranges.iter().map(|range| tx.range(range.clone(), options(page))).collect();
         let mut merge = Self { tx, lanes: Vec::new(), heads: BinaryHeap::new(), page };

@@ -27,7 +27,7 @@ pub struct Swept {
 /// after about ten reads for each of them.
 ///
 /// A body lists the streams that it was appended to, so nothing counts references and a trim only clears a range of
-/// entries. The cost is this walk with point reads for each body in use; it may be slow.
+/// entries. In return, this walk reads several keys for each body in use.
 pub async fn sweep_bodies(
     tx: &Transaction,
     broker: BrokerId,
@@ -163,7 +163,6 @@ struct SweptStream {
     has_entries: bool,
 }
 
-/// The requests for a dropped stream, whose answers have not come yet.
 struct AskedDropped<'t> {
     stream: StreamId,
     partitions: u8,

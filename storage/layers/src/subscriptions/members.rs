@@ -98,7 +98,7 @@ pub(crate) async fn leave(
     remove(tx, broker, filter, stream).await
 }
 
-/// The caller must have read serializably that no subscriber remains.
+/// The caller must have read serializably that no subscriber remains. Only a damaged store has no row then.
 pub(super) async fn remove(
     tx: &Transaction,
     broker: BrokerId,

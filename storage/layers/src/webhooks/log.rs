@@ -33,16 +33,16 @@ pub(super) fn add(
     state: &mut WebhookState,
     made: &DeliveryRecord,
 ) -> LayerResult<()> {
-    state.deliveries += 1;
+    state.last_attempt_number += 1;
     let row = DeliveryRecord {
-        number: state.deliveries,
+        number: state.last_attempt_number,
         event: bounded(&made.event),
         kind: bounded(&made.kind),
         error: made.error.as_deref().map(bounded),
         ..made.clone()
     };
     let row = serde_json::to_vec(&row).map_err(|_| CORRUPT)?;
-    Ok(tx.set(webhook.key(tags::WEBHOOK_LOG).uint(state.deliveries % WEBHOOK_DELIVERIES_MAX), row)?)
+    Ok(tx.set(webhook.key(tags::WEBHOOK_LOG).uint(state.last_attempt_number % WEBHOOK_DELIVERIES_MAX), row)?)
 }
 
 /// Reads the latest deliveries in a snapshot, the latest first.

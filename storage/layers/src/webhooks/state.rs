@@ -17,23 +17,24 @@ pub struct WebhookState {
     pub(super) cursor: Position,
     /// Until the cursor reaches this position, events are delivered one at a time, because one of them was refused.
     pub(super) one_by_one_until: Position,
+    /// Failed ones since the last success or dead letter.
     pub attempts: u32,
     /// Time of the first failed attempt, unix milliseconds; 0 after a success.
     pub failing_since_ms: u64,
-    /// No attempt before this time, unix milliseconds.
     pub next_attempt_ms: u64,
     /// Time of the last delivery, unix milliseconds; 0 for none.
     pub last_success_ms: u64,
     pub last_failure: Option<DeliveryFailure>,
     pub delivered: u64,
+    /// All events that became dead letters; [`WebhookState::dead_letters`] are present.
     pub dead: u64,
     /// Events that a limit removed, or that were queued when their filter was removed.
     pub lost: u64,
     /// Dead letters that a limit removed or left out.
     #[serde(rename = "letters_lost")]
     pub dead_letters_lost: u64,
-    /// Number of the latest attempt in the log.
-    pub(super) deliveries: u64,
+    #[serde(rename = "deliveries")]
+    pub(super) last_attempt_number: u64,
     /// Renamed, like the other fields, because stored records have the old name.
     #[serde(rename = "letters")]
     pub dead_letters: u32,
@@ -41,6 +42,7 @@ pub struct WebhookState {
     pub dead_letter_bytes: u64,
     /// Numbers of the keys that signed the last attempt.
     pub signed_by: Vec<u32>,
+    /// Each delivery that begins raises it, and fences off the deliveries before.
     pub(super) epoch: u64,
     pub(super) lease: Option<Lease>,
 }

@@ -1,7 +1,8 @@
-//! Checks P5 on the history of a simulated run: a session has one owner, and writes of earlier
-//! owners have no effect. A new owner finds the session as the last one left it. A tenure is the
-//! time of one owner, between its epoch and the next. `Before` is the record that an attach read and
-//! replaced, so it shows what the earlier owner has written.
+//! Checks P5 of `PROMISES.md` on the history of a simulated run: a session has one owner, and writes
+//! of earlier owners have no effect. A new owner finds the session as the last one left it. A tenure is
+//! the time of one owner, between its epoch and the next; the tenures from the creation of a session to
+//! its end are one life. `Before` is the record that an attach read and replaced, so it shows what the
+//! earlier owner has written.
 
 use std::collections::{BTreeMap, BTreeSet};
 

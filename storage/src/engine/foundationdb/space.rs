@@ -1,4 +1,5 @@
-//! Maps keys of a store to keys of the cluster, by adding the store's prefix.
+//! Maps keys of a store to keys of the cluster by adding the store's prefix, with which the prefix of no other
+//! store may begin.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! One rate limit of the API. Answers show its state, unless it is hidden.
+//! One rate limit of the API. The headers of answers have its state, unless it is hidden.
 
 use std::hash::Hash;
 use std::num::NonZeroU32;
@@ -17,7 +17,7 @@ pub(super) struct Limiter<K: Hash + Eq + Clone> {
 }
 
 impl<K: Hash + Eq + Clone> Limiter<K> {
-    pub(super) fn shown(policy: &'static str, quota: Quota) -> Self {
+    pub(super) fn in_headers(policy: &'static str, quota: Quota) -> Self {
         Self { policy: Some(policy), ..Self::hidden(quota) }
     }
 

@@ -76,7 +76,7 @@ impl Publishes {
         }
         // Callers who have published within the last second, or wait for their debt, stay, because a forgotten debt would be
         // free. Each of them may publish at its broker, so strangers add none.
-        self.forgetting.of(all.len(), || {
+        self.forgetting.if_many(all.len(), || {
             all.retain(|_, counts| counts.messages.paid_until.max(counts.bytes.paid_until) > now - SECOND);
             all.len()
         });

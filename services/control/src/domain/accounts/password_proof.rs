@@ -2,7 +2,7 @@
 
 use super::super::change::Change;
 use super::super::{Caller, Control, Error, Result, web_sessions};
-use super::record::is_hash_of;
+use super::record::still_has_hash;
 use super::{UserRecord, found, get, person_of};
 use crate::secret::Secret;
 use millrace_storage::Read;
@@ -43,7 +43,7 @@ impl PasswordProof {
         let (user, sign_in) = person_of(caller)?;
         web_sessions::still_there(&change.tx, sign_in, change.now_ms, Read::Serializable).await?;
         let record = found(get(&change.tx, user, Read::Serializable).await?)?;
-        match is_hash_of(&record, self.phc.expose()) {
+        match still_has_hash(&record, self.phc.expose()) {
             true => Ok(record),
             false => Err(not_the_password(self.field)),
         }

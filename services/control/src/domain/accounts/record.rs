@@ -14,6 +14,7 @@ use crate::secret::Secret;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::domain) struct UserRecord {
+    /// Empty for the owner of this machine, who signs in without it.
     pub(in crate::domain) email: String,
     pub(in crate::domain) name: String,
     /// PHC string of Argon2id; `None`: they sign in with a provider.
@@ -30,7 +31,6 @@ pub(in crate::domain) struct Newcomer {
     pub(in crate::domain) id: Uuid,
     pub(in crate::domain) email: String,
     pub(in crate::domain) name: String,
-    /// PHC string of Argon2id.
     pub(in crate::domain) password: Option<Secret>,
 }
 
@@ -55,10 +55,10 @@ pub(in crate::domain) async fn create(change: &Change, newcomer: &Newcomer) -> R
         return Err(Error::Conflict(THERE_IS_AN_ACCOUNT.into()));
     }
     accounts::emails().put(tx, email.as_bytes(), &newcomer.id).await?;
-    put_new(change, newcomer).await
+    put_unindexed(change, newcomer).await
 }
 
-pub(in crate::domain) async fn put_new(change: &Change, newcomer: &Newcomer) -> Result<()> {
+pub(in crate::domain) async fn put_unindexed(change: &Change, newcomer: &Newcomer) -> Result<()> {
     let Newcomer { id, email, name, password } = newcomer;
     let (email, name, password) = (email.clone(), name.clone(), password.clone());
     let (created_at_ms, networks) = (change.now_ms, Vec::new());
@@ -79,7 +79,7 @@ pub(super) fn hash_of(record: &UserRecord) -> Option<String> {
     record.password.as_ref().map(|password| password.expose().to_owned())
 }
 
-pub(super) fn is_hash_of(record: &UserRecord, phc: &str) -> bool {
+pub(super) fn still_has_hash(record: &UserRecord, phc: &str) -> bool {
     record.password.as_ref().is_some_and(|password| password.expose() == phc)
 }
 
