@@ -223,7 +223,7 @@ def sample(observe, stage):
     (observe.fdbcli / "fdbcli").symlink_to(HERE / "collector/sample_fdbcli.py")
     observe.cluster = "sample.cluster"
     observe.end("status")
-    observe.add_status(observe.nats)
+    observe.add_status(observe.nats_ports)
     until(lambda: observe.query("foundationdb_up == 1"), "the exporter does not read the sample", 180)
     print("FoundationDB: it is not here, so its panels read a sample of `status json`, through the real exporter")
 

@@ -115,12 +115,11 @@ class Observe:
         # The folder of `make stack`, whose FoundationDB is asked without a cluster file.
         self.stack = None
         self.interval, self.region, self.host = interval, region, host
-        # Further flags of the node exporter.
-        self.collectors = ()
+        self.node_exporter_flags = ()
         self.targets = self.folder / "targets"
-        self.processes, self.nats = {}, []
-        # NATS servers, cluster file and folder of the running status process.
-        self.asked = ([], None, None)
+        self.processes, self.nats_ports = {}, []
+        # NATS ports, cluster file and folder of fdbcli that the running status process has.
+        self.status_asks = ([], None, None)
         self.found = {name: {} for name in ("millrace", "envoy", "status", "host")}
 
     # -- parts
@@ -192,7 +191,7 @@ class Observe:
         self.spawn("host", *self.host, exporter, f"--web.listen-address={HOST}:{self.ports['host']}", "--web.disable-exporter-metrics",
                    "--collector.disable-defaults",
                    *(f"--collector.{name}" for name in ("cpu", "meminfo", "filesystem", "netdev", "diskstats", "loadavg", "timex")),
-                   *self.collectors)
+                   *self.node_exporter_flags)
         self.add("host", f"{HOST}:{self.ports['host']}", {"instance": "machine-1"})
 
     def start_collector(self, collector, *more):
@@ -257,16 +256,16 @@ class Observe:
             self.found[name][address] = labels or {}
             self.write_targets(name)
 
-    def add_status(self, monitors):
+    def add_status(self, nats_ports):
         """One process asks all NATS servers, and FoundationDB; it is started again when there is another server."""
-        self.nats = monitors
-        if self.asked == (monitors, self.cluster, self.fdbcli):
+        self.nats_ports = nats_ports
+        if self.status_asks == (nats_ports, self.cluster, self.fdbcli):
             return
-        self.asked = (monitors, self.cluster, self.fdbcli)
+        self.status_asks = (nats_ports, self.cluster, self.fdbcli)
         if old := self.processes.pop("status", None):
             stop(old)
         at = f"{HOST}:{self.ports['status']}"
-        urls = [part for port in monitors for part in ("--nats", f"http://{HOST}:{port}")]
+        urls = [part for port in nats_ports for part in ("--nats", f"http://{HOST}:{port}")]
         self.spawn("status", sys.executable, HERE / "collector/status_metrics.py", "--listen", at, *urls,
                    *(["--fdb", self.cluster] if self.cluster else []),
                    **({"PATH": f"{self.fdbcli}:{os.environ['PATH']}"} if self.fdbcli else {}))
@@ -282,7 +281,7 @@ class Observe:
         cluster = self.stack and Path(self.stack) / "fdb/fdb.cluster"
         if not self.cluster and cluster and cluster.exists() and is_listening(FOUNDATIONDB + up):
             self.cluster = str(cluster)
-        self.add_status([port + up for port in NATS if is_listening(port + up) or port + up in self.nats])
+        self.add_status([port + up for port in NATS if is_listening(port + up) or port + up in self.nats_ports])
 
     # -- what Prometheus says
 

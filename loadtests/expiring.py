@@ -27,6 +27,8 @@ AT_ONCE = 50
 TRIES = 100
 KEPT_S = 3_600
 PATIENCE_S = 600
+# Pauses before the sessions expire: after the measurement without them, and before the one with them.
+QUIET_S, EARLY_S = 2, 0.5
 
 
 def expiry(seconds: int) -> bytes:
@@ -160,13 +162,13 @@ def measure(ports: tuple, publishers: list, options) -> float:
     sessions = Left(admin)
     ends_at = time.monotonic() + options.making_s
     make_sessions(mqtt, options, ends_at)
-    spare_s = ends_at - 2 - time.monotonic()
-    print(f"  {options.sessions} sessions made in {options.making_s - 2 - spare_s:.1f} s")
+    spare_s = ends_at - QUIET_S - time.monotonic()
+    print(f"  {options.sessions} sessions made in {options.making_s - QUIET_S - spare_s:.1f} s")
     if spare_s < options.seconds:
         raise SystemExit(f"the sessions took {options.making_s - spare_s:.0f} s: raise --making-s")
     before_ends = time.monotonic() + options.seconds
     before = publish_while(publishers, lambda: time.monotonic() < before_ends)
-    time.sleep(max(0.0, ends_at - time.monotonic() - 0.5))
+    time.sleep(max(0.0, ends_at - time.monotonic() - EARLY_S))
     began = time.monotonic()
     asking = threading.Thread(target=sessions.ask)
     asking.start()

@@ -50,8 +50,8 @@ class Drill:
     def __init__(self, name, speed=SPEED):
         self.name, self.speed, self.folder, self.began, self.lines = name, speed, folder(), time.monotonic(), []
         self.parts, self.observe, self.host, self.alertmanager = [], None, (), None
-        # Further rules by file name, as a deployment adds them, and further flags of the node exporter.
-        self.rules, self.collectors = {}, ()
+        # Further rules by file name, as a deployment adds them.
+        self.rules, self.node_exporter_flags = {}, ()
 
     # -- the transcript
 
@@ -110,7 +110,7 @@ class Drill:
         for name, text in self.rules.items():
             (rules / name).write_text(text)
         self.observe = Observe(self.folder / "observe", TOOLS, interval="1s", rules=rules, host=self.host)
-        self.observe.collectors = self.collectors
+        self.observe.node_exporter_flags = self.node_exporter_flags
         self.observe.alertmanager = self.alertmanager or self.observe.alertmanager
         self.observe.start()
         self.observe.look()

@@ -5,8 +5,9 @@
 #   terraform output -json region | terraform/secrets.sh make FOLDER      makes what is missing in FOLDER, and renews what ends soon
 #   terraform output -json region | terraform/secrets.sh put FOLDER       stores it in AWS Secrets Manager
 #
-# FOLDER/secret-key goes to edge and control plane; `make` makes it for a region with has_secret_key. Every other file that you put
-# into FOLDER/control or FOLDER/edge becomes /etc/millrace/secrets/NAME on these machines, such as FOLDER/control/smtp-password.
+# FOLDER/secret-key is the setting secret_key_file of edge and control plane; `make` makes it for a region with has_secret_key.
+# Every other file that you put into FOLDER/control or FOLDER/edge becomes /etc/millrace/secrets/NAME on these machines, such as
+# FOLDER/control/smtp-password.
 #
 # FOLDER/gateway/tls.crt and tls.key are the devices' certificate, for the domain and *.domain: put them there, or let
 # `make --self-signed` make one for trials. Keep FOLDER safe and out of git: whoever has ca.key can read all of the region.

@@ -138,9 +138,14 @@ impl Broker {
         if owned.saves_on_signal {
             let asked = Command::new("kill").args(["-USR1", &self.pid.to_string()]).status();
             asked.during("asking the broker to save its database")?;
-            self.rested_cpu_seconds()?;
+            self.wait_for_rest()?;
         }
         Ok(Some(procfs::folder_bytes(&owned.folder)))
+    }
+
+    pub(crate) fn wait_for_rest(&self) -> Outcome<()> {
+        self.rested_cpu_seconds()?;
+        Ok(())
     }
 
     /// CPU seconds of the broker once it is at rest, because work may still be under way.

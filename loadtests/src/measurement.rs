@@ -54,7 +54,7 @@ impl<'a> Measurement<'a> {
     /// Wall time and the driver's CPU time do not include the wait.
     pub(crate) fn stop_at_rest(&self) -> Outcome<Cost> {
         let now = self.stop()?;
-        self.broker.rested_cpu_seconds()?;
+        self.broker.wait_for_rest()?;
         let rested = self.stop()?;
         Ok(Cost { wall_seconds: now.wall_seconds, driver_cpu_seconds: now.driver_cpu_seconds, ..rested })
     }

@@ -38,7 +38,7 @@ pub(crate) fn run(
     settings: &Settings,
     broker: &Broker,
 ) -> Outcome<Report> {
-    let population = Population::new(sessions, sessions);
+    let population = Population::with_one_filter(sessions);
     let saved_before = broker.saved_bytes()?;
     let meter = Measurement::start_with(broker, broker.settled_memory())?;
     let made = population.make(settings, broker)?;
@@ -117,7 +117,7 @@ fn publish(
 ) -> Outcome<Round> {
     let filling = Filling { population, settings, window, messages, send_seconds: settings.seconds };
     let publishers = filling.open(0..1, broker)?;
-    broker.rested_cpu_seconds()?;
+    broker.wait_for_rest()?;
     let counted_before = metrics::read(broker, &settings.metrics)?;
     let meter = Measurement::start(broker)?;
     let tally = filling.run(publishers)?;

@@ -19,8 +19,7 @@ pub(crate) struct Population {
     /// Makes this run's names differ from those of other runs on the same broker.
     pub(crate) run: u32,
     pub(crate) sessions: u32,
-    /// Sessions that share a filter.
-    pub(crate) group: u32,
+    pub(crate) sessions_per_filter: u32,
 }
 
 /// Publishes to the sessions at QoS 1, on one connection for each filter.
@@ -35,17 +34,21 @@ pub(crate) struct Filling<'a> {
 }
 
 impl Population {
-    pub(crate) fn new(sessions: u32, group: u32) -> Self {
-        Self { run: std::process::id(), sessions, group }
+    pub(crate) fn new(sessions: u32, sessions_per_filter: u32) -> Self {
+        Self { run: std::process::id(), sessions, sessions_per_filter }
+    }
+
+    pub(crate) fn with_one_filter(sessions: u32) -> Self {
+        Self::new(sessions, sessions)
     }
 
     pub(crate) fn groups(&self) -> u32 {
-        self.sessions.div_ceil(self.group)
+        self.sessions.div_ceil(self.sessions_per_filter)
     }
 
     /// The group of a session, which is also the number of the publisher to it.
     pub(crate) fn group_of(&self, session: u32) -> u32 {
-        session / self.group
+        session / self.sessions_per_filter
     }
 
     pub(crate) fn client_id(&self, session: u32) -> String {
@@ -97,14 +100,14 @@ mod tests {
 
     #[test]
     fn the_last_group_may_be_smaller() {
-        let population = Population { run: 1, sessions: 201, group: 100 };
+        let population = Population { run: 1, sessions: 201, sessions_per_filter: 100 };
         assert_eq!(population.groups(), 3);
         assert_eq!([0, 99, 100, 200].map(|s| population.group_of(s)), [0, 0, 1, 2]);
     }
 
     #[test]
     fn sessions_of_different_runs_share_no_name() {
-        let [one, two] = [1, 2].map(|run| Population { run, sessions: 9, group: 3 });
+        let [one, two] = [1, 2].map(|run| Population { run, sessions: 9, sessions_per_filter: 3 });
         assert_ne!(one.client_id(5), two.client_id(5));
         assert_ne!(one.topic(1), two.topic(1));
     }

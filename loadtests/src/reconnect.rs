@@ -28,7 +28,7 @@ pub(crate) fn run(
     if made.faults.any() || made.done < sessions {
         return Err(Failure::new(format!("the broker made only {} of {sessions} sessions", made.done)));
     }
-    broker.rested_cpu_seconds()?;
+    broker.wait_for_rest()?;
 
     broker.reset_peak();
     let meter = Measurement::start_with(broker, broker.settled_memory())?;

@@ -31,7 +31,7 @@ pub(crate) fn run(
     let population = Population { sessions: made.done, ..planned };
     let broken_off = made.done < sessions;
     fill(population, settings, broker)?;
-    broker.rested_cpu_seconds()?;
+    broker.wait_for_rest()?;
 
     let memory_before = broker.settled_memory();
     broker.reset_peak();

@@ -1,6 +1,7 @@
 """Three thousand clients come at once to a server that takes a hundred a second; the server admits all of them in turn."""
 
 import asyncio
+import threading
 
 CLIENTS = 3000
 CONNECT = bytes.fromhex("1010") + b"\x00\x04MQTT\x04\x02\x00\x00\x00\x04"
@@ -33,8 +34,6 @@ def run(drill):
     drill.server("--connects-per-second-max", "100", "--connects-burst", "100", "--connects-waiting-max", "500")
     drill.until_no_alert()
     drill.say(f"FAULT {CLIENTS} clients connect at once")
-    import threading
-
     connected, loop = [], asyncio.new_event_loop()
     crowd = threading.Thread(target=lambda: loop.run_until_complete(storm(connected)), daemon=True)
     crowd.start()

@@ -24,7 +24,7 @@ def run(drill):
         import boot
 
     boot.METRICS = drill.folder / "boot/metrics"
-    drill.collectors = ["--collector.textfile", f"--collector.textfile.directory={boot.METRICS}"]
+    drill.node_exporter_flags = ["--collector.textfile", f"--collector.textfile.directory={boot.METRICS}"]
     files = [drill.folder / f"secrets/{role}/tls.crt" for role in ("nats", "foundationdb", "edge")]
 
     def fetch():

@@ -70,7 +70,7 @@ def run(drill):
     (drill.folder / "on-machine").write_text(f'#!/bin/sh\nexec {" ".join(machine.enter)} "$@"\n')
     (drill.folder / "on-machine").chmod(0o755)
     drill.host = machine.enter
-    drill.collectors = ["--collector.systemd", "--collector.systemd.unit-include=millrace-.*[.]service"]
+    drill.node_exporter_flags = ["--collector.systemd", "--collector.systemd.unit-include=millrace-.*[.]service"]
     drill.server()
     drill.until_no_alert()
     drill.say(f"FAULT the key of the bucket is gone when a timer starts {UNIT}")

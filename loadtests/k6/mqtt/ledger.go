@@ -1,5 +1,5 @@
-// The ledger of a flow: messages that publishers sent, and those that each receiver must get. It finds lost, repeated, late and
-// stray ones. All VUs of the process write to it, so a mutex guards it.
+// The ledger of a flow: messages that publishers sent, and those that each receiver must get. It finds lost, repeated and
+// stray ones, and those out of order. All VUs of the process write to it, so a mutex guards it.
 
 package mqtt
 

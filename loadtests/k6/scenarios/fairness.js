@@ -10,7 +10,7 @@ const rate = lib.number('RATE', 200)
 const limit = lib.number('NEIGHBOUR_LIMIT', 1000)
 const publishers = lib.number('PUBLISHERS', 10)
 const flows = { alone: new Flow('alone'), beside: new Flow('beside'), neighbour: new Flow('neighbour') }
-const noise = new Flow('noise')
+const aloneIsMeasured = new Flow('barrier')
 const ratio = new Gauge('neighbour_p99_ratio')
 
 async function measure(flow, { steady }) {
@@ -26,7 +26,7 @@ async function measure(flow, { steady }) {
 
 async function steady(brokers) {
   await measure(flows.alone, brokers)
-  noise.arrive()
+  aloneIsMeasured.arrive()
   await flows.neighbour.ready({ receivers: 1 })
   await measure(flows.beside, brokers)
 }
@@ -38,7 +38,7 @@ async function neighbour({ noisy }) {
   await sink.subscribe(lib.topic('fairness'), { qos: 0 })
   const sources = Array.from({ length: publishers }, (_, i) => lib.client(`noisy-${i}`, noisy))
   await Promise.all(sources.map(source => source.connect()))
-  await noise.ready({ receivers: 1, timeoutSeconds: 2 * lib.seconds + 60 })
+  await aloneIsMeasured.ready({ receivers: 1, timeoutSeconds: 2 * lib.seconds + 60 })
   flows.neighbour.arrive()
   await Promise.all(sources.map(source => flows.neighbour.publish(source, {
     topic: lib.topic('fairness'), qos: 0, size: lib.size, rate: 10 * limit / publishers, seconds: lib.seconds, window: 64,

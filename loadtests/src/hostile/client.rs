@@ -40,12 +40,12 @@ pub(super) struct Client {
 }
 
 pub(super) fn dial(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
-    dial_with(from, to, None)
+    dial_with_buffer(from, to, None)
 }
 
 /// A small receive buffer (`receive_bytes`) lets the server notice soon that the client does not
 /// read.
-pub(super) fn dial_with(
+pub(super) fn dial_with_buffer(
     from: Ipv4Addr,
     to: SocketAddr,
     receive_bytes: Option<usize>,

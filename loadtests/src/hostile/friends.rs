@@ -21,6 +21,8 @@ const DRAIN_SECONDS: f64 = 15.0;
 /// Unanswered messages at which a friendly client stops sending.
 const UNANSWERED_MAX: usize = 800;
 const SESSION_EXPIRY_S: u32 = 3600;
+/// Packet ids are 1 to this number, in turn.
+const PACKET_IDS: usize = 60_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wait {
@@ -33,7 +35,7 @@ pub(super) struct FriendSeen {
     pub(super) waits: Vec<Wait>,
     /// Messages that never came back, or connects that were refused.
     pub(super) lost: u64,
-    pub(super) cut: bool,
+    pub(super) disconnected: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +90,7 @@ impl Friend {
 
     pub(super) fn end(self) -> FriendSeen {
         self.done.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap_or_else(|_| FriendSeen { cut: true, ..FriendSeen::default() })
+        self.thread.join().unwrap_or_else(|_| FriendSeen { disconnected: true, ..FriendSeen::default() })
     }
 }
 
@@ -106,14 +108,14 @@ fn round_trips(mut client: Client, topic: &str, qos: u8, done: &AtomicBool) -> F
         } else if now_ns >= due_ns {
             due_ns += EVERY_NS;
             if trips.unanswered < UNANSWERED_MAX && !trips.send(&mut client, now_ns) {
-                trips.seen.cut = true;
+                trips.seen.disconnected = true;
                 break;
             }
         }
         let until_ns = if drained_ns.is_some() { now_ns + EVERY_NS } else { due_ns };
         let Some(packet) = client.read(until_ns) else {
             if clock::now_ns() < until_ns {
-                trips.seen.cut = true;
+                trips.seen.disconnected = true;
                 break;
             }
             continue;
@@ -143,7 +145,7 @@ impl<'t> RoundTrips<'t> {
     /// Returns false when the connection was closed.
     fn send(&mut self, client: &mut Client, now_ns: u64) -> bool {
         let number = self.sent.len() as u32;
-        let packet_id = (number % 60_000 + 1) as u16;
+        let packet_id = (self.sent.len() % PACKET_IDS + 1) as u16;
         let payload = number.to_le_bytes();
         let (topic, qos) = (self.topic, self.qos);
         let publish = Publish { topic, payload: &payload, qos, packet_id, ..Publish::default() };
@@ -168,12 +170,11 @@ impl<'t> RoundTrips<'t> {
                 }
             }
             PUBACK if self.qos == 1 => {
-                // The last number with this packet id.
                 let newest = self.sent.len().saturating_sub(1);
                 let id = packet.body.first_chunk().map_or(0, |id| u16::from_be_bytes(*id));
-                let turn = newest - newest % 60_000;
-                let number = turn + usize::from(id).saturating_sub(1);
-                self.answered(if number > newest { number.saturating_sub(60_000) } else { number });
+                let round = newest - newest % PACKET_IDS;
+                let number = round + usize::from(id).saturating_sub(1);
+                self.answered(if number > newest { number.saturating_sub(PACKET_IDS) } else { number });
             }
             _ => {}
         }

@@ -135,7 +135,7 @@ fn json_waits(name: &str, waits: &Waits) -> String {
 }
 
 fn json_check(check: &Check) -> String {
-    let (bound, limit) = match check.wanted {
+    let (bound, limit) = match check.bound {
         Bound::AtMost(limit) => ("at_most", limit),
         Bound::AtLeast(limit) => ("at_least", limit),
     };

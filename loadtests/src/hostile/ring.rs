@@ -11,6 +11,7 @@ use crate::clock;
 use crate::failure::{Outcome, While};
 use crate::machine::stand_back;
 
+pub(super) const HOSTILE_NETWORK: &str = "127.66.0.0/16";
 const MEMORY_LOOKS: u32 = 8;
 const MEMORY_LOOK_MS: u64 = 100;
 
@@ -29,11 +30,11 @@ impl<'s> Ring<'s> {
         Self { server, short, number, checks: Mutex::default(), notes: Mutex::default() }
     }
 
-    pub(super) fn size(&self, full: usize, short: usize) -> usize {
+    pub(super) fn full_or_short(&self, full: usize, short: usize) -> usize {
         if self.short { short } else { full }
     }
 
-    /// The address of a hostile client: a thousand clients have a thousand addresses in several
+    /// One of [`HOSTILE_NETWORK`] for a hostile client: a thousand clients have a thousand addresses in several
     /// networks, as a botnet has.
     pub(super) fn address(number: usize) -> Ipv4Addr {
         Ipv4Addr::new(127, 66, (number / 250 % 250) as u8, (number % 250 + 2) as u8)
@@ -71,11 +72,11 @@ impl<'s> Ring<'s> {
     }
 
     pub(super) fn at_most(&self, what: &'static str, seen: f64, most: f64, unit: &'static str) {
-        self.check(Check { what, seen, wanted: Bound::AtMost(most), unit });
+        self.check(Check { what, seen, bound: Bound::AtMost(most), unit });
     }
 
     pub(super) fn at_least(&self, what: &'static str, seen: f64, least: f64, unit: &'static str) {
-        self.check(Check { what, seen, wanted: Bound::AtLeast(least), unit });
+        self.check(Check { what, seen, bound: Bound::AtLeast(least), unit });
     }
 
     fn check(&self, check: Check) {

@@ -9,7 +9,7 @@ use super::friends::{Friend, FriendKind};
 use super::report::{Row, Usage};
 use super::ring::Ring;
 use super::server::{ATTACKED, FRIENDLY, Server};
-use super::verdict::{Bound, Check, Waits, Wanted};
+use super::verdict::{AttackLimits, Bound, Check, Waits};
 use crate::clock;
 use crate::failure::{Failure, Outcome};
 use crate::machine::stand_back;
@@ -62,7 +62,7 @@ impl Friends {
         let [other, same, durable, dialer, machine] =
             [self.other, self.same, self.durable, self.dialer, self.machine].map(Friend::end);
         let waits = |seen| Waits::of(seen, from_ns, until_ns);
-        let cut = [&other, &durable].iter().filter(|seen| seen.cut).count() as u64;
+        let cut = [&other, &durable].iter().filter(|seen| seen.disconnected).count() as u64;
         FriendWaits {
             other: waits(&other),
             same: waits(&same),
@@ -90,10 +90,10 @@ pub(super) fn attack(attack: &'static Attack, program: &Path, more: &[String], s
     let (outcome, files_peak) = strike(attack, &ring);
     let seconds = clock::ns_seconds(clock::now_ns() - from_ns);
     let (mut checks, notes) = ring.into_findings();
-    let wanted = if short { attack.wanted.loosened() } else { attack.wanted };
+    let limits = if short { attack.limits.loosened() } else { attack.limits };
     // Included in the attack, because other clients may wait while the server cleans up after the
     // hostile ones.
-    settle(&server, before.rss_kb + wanted.stays_mib * 1024);
+    settle(&server, before.rss_kb + limits.stays_mib * 1024);
     let until_ns = clock::now_ns();
     let peak = Usage { rss_kb: server.memory().peak_kb, open_files: files_peak };
     let after = Usage::of(&server);
@@ -102,11 +102,11 @@ pub(super) fn attack(attack: &'static Attack, program: &Path, more: &[String], s
     let waits = FriendWaits { stretch, ..friends.end(from_ns, until_ns) };
     let has_ended = server.has_ended();
     if has_ended {
-        checks.push(Check { what: "server ended", seen: 1.0, wanted: Bound::AtMost(0.0), unit: "times" });
+        checks.push(Check { what: "server ended", seen: 1.0, bound: Bound::AtMost(0.0), unit: "times" });
     } else if let Err(why) = outcome {
         return Err(Failure::new(format!("{}: {why}\n{}", attack.name, server.log_tail())));
     }
-    checks.extend(judge(&waits, &wanted, [before, peak, after], log_lines_s, attack.by));
+    checks.extend(judge(&waits, &limits, [before, peak, after], log_lines_s, attack.by));
     Ok(Row {
         name: attack.name,
         by: attack.by,
@@ -153,30 +153,36 @@ fn settle(server: &Server, below_kb: u64) {
 }
 
 /// Compares what friendly clients and the server felt with the limits of the attack.
-fn judge(waits: &FriendWaits, wanted: &Wanted, usage: [Usage; 3], log_lines_s: f64, by: By) -> Vec<Check> {
+fn judge(
+    waits: &FriendWaits,
+    limits: &AttackLimits,
+    usage: [Usage; 3],
+    log_lines_s: f64,
+    by: By,
+) -> Vec<Check> {
     let [before, peak, after] = usage;
     // The machine's part is added to each limit: it lets every thread wait, and a busy thread
     // longer.
     let allowed = |ms: u64| Bound::AtMost(ms as f64 * waits.stretch + waits.machine.worst_ms);
     let mib = |usage: Usage| (usage.rss_kb as f64 - before.rss_kb as f64) / 1024.0;
     let limited = [
-        ("wait of another broker", waits.other.worst_ms, wanted.other_ms),
-        ("wait of the same broker", waits.same.worst_ms, wanted.same_ms),
-        ("wait for a PUBACK", waits.durable.worst_ms, wanted.durable_ms),
-        ("wait for a CONNACK", waits.dial.worst_ms, wanted.dial_ms),
+        ("wait of another broker", waits.other.worst_ms, limits.other_ms),
+        ("wait of the same broker", waits.same.worst_ms, limits.same_ms),
+        ("wait for a PUBACK", waits.durable.worst_ms, limits.durable_ms),
+        ("wait for a CONNACK", waits.dial.worst_ms, limits.dial_ms),
     ];
     let mut checks: Vec<Check> = (limited.into_iter())
         .filter(|(.., most)| *most > 0)
-        .map(|(what, seen, most)| Check { what, seen, wanted: allowed(most), unit: "ms" })
+        .map(|(what, seen, most)| Check { what, seen, bound: allowed(most), unit: "ms" })
         .collect();
-    let most = |what, seen, most: u64, unit| Check { what, seen, wanted: Bound::AtMost(most as f64), unit };
-    checks.push(most("memory that stays", mib(after), wanted.stays_mib, "MiB"));
-    if wanted.peak_mib > 0 {
-        checks.push(most("memory at the peak", mib(peak), wanted.peak_mib, "MiB"));
+    let most = |what, seen, most: u64, unit| Check { what, seen, bound: Bound::AtMost(most as f64), unit };
+    checks.push(most("memory that stays", mib(after), limits.stays_mib, "MiB"));
+    if limits.peak_mib > 0 {
+        checks.push(most("memory at the peak", mib(peak), limits.peak_mib, "MiB"));
     }
-    checks.push(most("log lines", log_lines_s, wanted.log_lines_s, "a second"));
+    checks.push(most("log lines", log_lines_s, limits.log_lines_s, "a second"));
     checks.push(most("friendly messages lost", waits.lost as f64, 0, ""));
-    if by == By::Account {
+    if by == By::Tenant {
         checks.push(most("friendly connects refused", waits.refused as f64, 0, ""));
     }
     checks

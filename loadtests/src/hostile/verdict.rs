@@ -4,7 +4,7 @@ use super::friends::{FriendSeen, Wait};
 
 /// The limits of an attack; 0 means no limit.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct AttackLimits {
     /// Longest wait of a friendly QoS 0 client of another broker.
     pub(super) other_ms: u64,
     /// Longest wait of a friendly QoS 0 client of the attacked broker.
@@ -20,7 +20,7 @@ pub(super) struct Wanted {
     pub(super) log_lines_s: u64,
 }
 
-pub(super) const WANTED: Wanted = Wanted {
+pub(super) const USUAL_LIMITS: AttackLimits = AttackLimits {
     other_ms: 50,
     same_ms: 0,
     durable_ms: 250,
@@ -32,11 +32,11 @@ pub(super) const WANTED: Wanted = Wanted {
 
 /// For an attack that writes much to the store, which keeps an open memtable of at most 60 MiB and a
 /// block cache of at most 48 MiB. The allocator keeps some of what sealed memtables had.
-pub(super) const STORED: Wanted = Wanted { stays_mib: 144, ..WANTED };
+pub(super) const STORE_LIMITS: AttackLimits = AttackLimits { stays_mib: 144, ..USUAL_LIMITS };
 
 /// For CI, where other work shares the machine: limits above the figures of a busy machine, and far
 /// below those of a server without budgets.
-pub(super) const LOOSE: Wanted = Wanted {
+pub(super) const CI_LIMITS: AttackLimits = AttackLimits {
     other_ms: 300,
     same_ms: 0,
     durable_ms: 1_500,
@@ -46,18 +46,18 @@ pub(super) const LOOSE: Wanted = Wanted {
     log_lines_s: 50,
 };
 
-impl Wanted {
+impl AttackLimits {
     /// Takes the looser limit of each pair.
     pub(super) fn loosened(self) -> Self {
         let pick = |own: u64, loose: u64| if own == 0 { 0 } else { own.max(loose) };
         Self {
-            other_ms: pick(self.other_ms, LOOSE.other_ms),
-            same_ms: pick(self.same_ms, LOOSE.other_ms),
-            durable_ms: pick(self.durable_ms, LOOSE.durable_ms),
-            dial_ms: pick(self.dial_ms, LOOSE.dial_ms),
-            stays_mib: pick(self.stays_mib, LOOSE.stays_mib),
+            other_ms: pick(self.other_ms, CI_LIMITS.other_ms),
+            same_ms: pick(self.same_ms, CI_LIMITS.other_ms),
+            durable_ms: pick(self.durable_ms, CI_LIMITS.durable_ms),
+            dial_ms: pick(self.dial_ms, CI_LIMITS.dial_ms),
+            stays_mib: pick(self.stays_mib, CI_LIMITS.stays_mib),
             peak_mib: self.peak_mib,
-            log_lines_s: pick(self.log_lines_s, LOOSE.log_lines_s),
+            log_lines_s: pick(self.log_lines_s, CI_LIMITS.log_lines_s),
         }
     }
 }
@@ -66,7 +66,7 @@ impl Wanted {
 pub(super) struct Check {
     pub(super) what: &'static str,
     pub(super) seen: f64,
-    pub(super) wanted: Bound,
+    pub(super) bound: Bound,
     pub(super) unit: &'static str,
 }
 
@@ -78,14 +78,14 @@ pub(super) enum Bound {
 
 impl Check {
     pub(super) fn holds(&self) -> bool {
-        match self.wanted {
+        match self.bound {
             Bound::AtMost(most) => self.seen <= most,
             Bound::AtLeast(least) => self.seen >= least,
         }
     }
 
     pub(super) fn text(&self) -> String {
-        let (sign, limit) = match self.wanted {
+        let (sign, limit) = match self.bound {
             Bound::AtMost(most) => ("at most", most),
             Bound::AtLeast(least) => ("at least", least),
         };
@@ -142,14 +142,14 @@ mod tests {
 
     #[test]
     fn loose_limits_are_never_stricter_and_no_limit_stays_none() {
-        let own = Wanted { dial_ms: 9_999, ..WANTED };
+        let own = AttackLimits { dial_ms: 9_999, ..USUAL_LIMITS };
         let loose = own.loosened();
-        assert_eq!((loose.dial_ms, loose.other_ms, loose.same_ms), (9_999, LOOSE.other_ms, 0));
+        assert_eq!((loose.dial_ms, loose.other_ms, loose.same_ms), (9_999, CI_LIMITS.other_ms, 0));
     }
 
     #[test]
     fn a_bound_holds_at_its_limit() {
-        let check = |seen, wanted| Check { what: "x", seen, wanted, unit: "" }.holds();
+        let check = |seen, bound| Check { what: "x", seen, bound, unit: "" }.holds();
         assert!(check(5.0, Bound::AtMost(5.0)) && check(5.0, Bound::AtLeast(5.0)));
         assert!(!check(5.1, Bound::AtMost(5.0)) && !check(4.9, Bound::AtLeast(5.0)));
     }

@@ -12,7 +12,7 @@ locals {
   addresses = [for index in range(var.machine_count) : local.machines["foundationdb-${index + 1}"].address]
 
   # A cluster file with other coordinators under the same id would let its machine elect a second leader, and only FoundationDB
-  # itself changes both. So the file stays as it was when the database was made, however many machines there are.
+  # itself changes both. So the file stays as it was when the database was made, however many machines are added.
   coordinators = slice(local.addresses, 0, min(terraform_data.coordinators.input, var.machine_count))
   cluster_file = "millrace:millrace@${join(",", [for address in local.coordinators : "${address}:4500:tls"])}"
 
@@ -75,7 +75,7 @@ module "machine" {
         stateless_port    = local.last_port
       })
     }
-    # For people: fdbcli and fdbbackup in a login shell of root.
+    # For people: fdbcli and fdbbackup, which reach the cluster and S3, in a login shell of root.
     "/etc/profile.d/millrace-foundationdb.sh" = {
       content = join("", [for name, value in {
         FDB_TLS_CERTIFICATE_FILE = "/etc/foundationdb/tls/tls.crt"

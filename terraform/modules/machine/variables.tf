@@ -5,7 +5,7 @@ variable "name" {
 
 variable "role" {
   type        = string
-  description = "Kind of machine, such as edge. Part of its names and its tag millrace-role."
+  description = "Kind of machine, such as edge. Part of its names. Its tag millrace-role may differ: foundationdb for store, nats for bus."
   validation {
     condition     = can(regex("^[a-z]{2,16}$", var.role))
     error_message = "role must be 2 to 16 small letters."

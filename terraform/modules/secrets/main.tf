@@ -3,7 +3,7 @@ data "aws_partition" "here" {}
 data "aws_region" "here" {}
 
 locals {
-  # One secret for each kind of machine, so that each reads its own only.
+  # One secret for each kind of machine, as terraform/secrets.sh names them, so that each reads its own only.
   roles = toset(["foundationdb", "nats", "edge", "gateway", "control"])
 }
 

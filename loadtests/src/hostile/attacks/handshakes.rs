@@ -13,58 +13,62 @@ use crate::hostile::packets::{self, Connect, Publish};
 use crate::hostile::ring::Ring;
 use crate::hostile::server::Setup;
 use crate::hostile::traffic::flood;
-use crate::hostile::verdict::{WANTED, Wanted};
+use crate::hostile::verdict::{AttackLimits, USUAL_LIMITS};
 
 /// Most memory that a connection with an incomplete packet or request may take, bytes.
 const CONNECTION_BYTES_MAX: f64 = 8192.0;
 
 pub(super) const ATTACKS: &[Attack] = &[
-    Attack::stranger(
+    Attack::by_stranger(
         "connect-prefix",
         "6 bytes of a CONNECT in two writes, 2,000 connections",
         connect_prefix,
     )
-    .short(),
-    Attack::stranger(
+    .in_short_run(),
+    Attack::by_stranger(
         "connect-drip",
         "3,000 connections that send one byte of a CONNECT every 200 ms",
         connect_drip,
     ),
-    Attack::stranger(
+    Attack::by_stranger(
         "connect-bulk",
         "600 connections with 240 kB of a CONNECT that never ends, to a server with 256 MiB",
         connect_bulk,
     )
     .with(with_little_memory)
-    .wanted(Wanted { peak_mib: 48, ..WANTED })
-    .short(),
-    Attack::account(
+    .limits(AttackLimits { peak_mib: 48, ..USUAL_LIMITS })
+    .in_short_run(),
+    Attack::by_tenant(
         "publish-prefix",
         "500 clients with 6 bytes of a PUBLISH of a megabyte in two writes",
         publish_prefix,
     ),
-    Attack::account(
+    Attack::by_tenant(
         "publish-bulk",
         "300 clients that hold back the last byte of a PUBLISH of 900 kB, to a server with 256 MiB",
         publish_bulk,
     )
     .with(with_little_memory)
-    .wanted(Wanted { peak_mib: 64, ..WANTED })
-    .short(),
-    Attack::stranger(
+    .limits(AttackLimits { peak_mib: 64, ..USUAL_LIMITS })
+    .in_short_run(),
+    Attack::by_stranger(
         "websocket-head",
         "1,000 WebSocket requests with 8,000 bytes that never end",
         websocket_head,
     ),
-    Attack::stranger(
+    Attack::by_stranger(
         "websocket-pings",
         "eight WebSockets without CONNECT that flood pings and do not read",
         websocket_pings,
     )
-    .wanted(Wanted { peak_mib: 64, ..WANTED })
-    .short(),
-    Attack::stranger("websocket-origin", "a page of another site that opens a WebSocket", websocket_origin),
-    Attack::account(
+    .limits(AttackLimits { peak_mib: 64, ..USUAL_LIMITS })
+    .in_short_run(),
+    Attack::by_stranger(
+        "websocket-origin",
+        "a page of another site that opens a WebSocket",
+        websocket_origin,
+    ),
+    Attack::by_tenant(
         "websocket-bytes",
         "four WebSocket clients whose frames have one byte each",
         websocket_bytes,
@@ -77,7 +81,7 @@ fn strangers(ring: &Ring<'_>, count: usize) -> Outcome<Vec<TcpStream>> {
 
 fn connect_prefix(ring: &Ring<'_>) -> Outcome<()> {
     let before_kb = ring.server.memory().rss_kb;
-    let mut strangers = strangers(ring, ring.size(2_000, 1_000))?;
+    let mut strangers = strangers(ring, ring.full_or_short(2_000, 1_000))?;
     write_to_all(&mut strangers, &[0x10, 0xF0, 0xFF, 0x3F]);
     clock::pause_ms(200);
     write_to_all(&mut strangers, &[0, 4]);

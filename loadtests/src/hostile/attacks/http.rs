@@ -1,5 +1,5 @@
 //! Attacks on the HTTP port: idle and slow connections, sign-ins, and lists that cost much. Most have no check of their
-//! own: they fail by the limits of `Wanted`, which all attacks have, and note figures for the report.
+//! own: they fail by the limits of `AttackLimits`, which all attacks have, and note figures for the report.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -11,48 +11,51 @@ use crate::failure::{Failure, Outcome, While};
 use crate::hostile::client::{Client, dial};
 use crate::hostile::http::{self, Answer};
 use crate::hostile::packets::{self, Connect, DISCONNECT};
-use crate::hostile::ring::Ring;
+use crate::hostile::ring::{HOSTILE_NETWORK, Ring};
 use crate::hostile::server::Setup;
 use crate::hostile::traffic::{finish, messages};
-use crate::hostile::verdict::{STORED, WANTED, Wanted};
+use crate::hostile::verdict::{AttackLimits, STORE_LIMITS, USUAL_LIMITS};
 
 pub(super) const ATTACKS: &[Attack] = &[
-    Attack::stranger("http-idle", "8,000 idle connections to the HTTP port", |ring| {
+    Attack::by_stranger("http-idle", "8,000 idle connections to the HTTP port", |ring| {
         http_held(ring, 8_000, "")
     }),
-    Attack::stranger("http-slow", "1,000 requests to the HTTP port whose head of 8 kB never ends", |ring| {
-        http_held(ring, 1_000, &format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}", "x".repeat(8_000)))
-    }),
-    Attack::stranger("http-body-drip", "50 sign-ins whose bodies come byte by byte", http_body_drip)
-        .wanted(Wanted { peak_mib: 64, ..WANTED }),
-    Attack::stranger("sign-in-flood", "200 sign-ins at once with wrong passwords", sign_in_flood).short(),
-    Attack::stranger("sign-up-flood", "200 sign-ups at once", sign_up_flood).alone(),
-    Attack::account("session-lists", "12 and 60 lists of 3,000 sessions at once", session_lists)
-        .wanted(Wanted { stays_mib: 32, ..WANTED })
-        .alone(),
-    Attack::account(
+    Attack::by_stranger(
+        "http-slow",
+        "1,000 requests to the HTTP port whose head of 8 kB never ends",
+        |ring| http_held(ring, 1_000, &format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}", "x".repeat(8_000))),
+    ),
+    Attack::by_stranger("http-body-drip", "50 sign-ins whose bodies come byte by byte", http_body_drip)
+        .limits(AttackLimits { peak_mib: 64, ..USUAL_LIMITS }),
+    Attack::by_stranger("sign-in-flood", "200 sign-ins at once with wrong passwords", sign_in_flood)
+        .in_short_run(),
+    Attack::by_stranger("sign-up-flood", "200 sign-ups at once", sign_up_flood).not_in_soak(),
+    Attack::by_tenant("session-lists", "12 and 60 lists of 3,000 sessions at once", session_lists)
+        .limits(AttackLimits { stays_mib: 32, ..USUAL_LIMITS })
+        .not_in_soak(),
+    Attack::by_tenant(
         "ban-many-filters",
         "a ban of 180 clients with 345 subscriptions each, three times",
         ban_many_filters,
     )
-    .wanted(Wanted { stays_mib: 32, ..WANTED })
-    .short()
-    .alone(),
-    Attack::account(
+    .limits(AttackLimits { stays_mib: 32, ..USUAL_LIMITS })
+    .in_short_run()
+    .not_in_soak(),
+    Attack::by_tenant(
         "client-views",
         "the view of a client with 60,000 subscriptions, again and again for three seconds",
         client_views,
     )
-    .wanted(Wanted { stays_mib: 32, ..WANTED })
-    .alone(),
-    Attack::account(
+    .limits(AttackLimits { stays_mib: 32, ..USUAL_LIMITS })
+    .not_in_soak(),
+    Attack::by_tenant(
         "silent-webhook",
         "a webhook that is never answered, and 20,000 messages for it",
         silent_webhook,
     )
     .with(|| Setup { arguments: &["--outgoing-allow=127.0.0.0/8"], ..Setup::default() })
-    .wanted(STORED),
-    Attack::stranger("metrics-flood", "20 threads that read /metrics for three seconds", metrics_flood),
+    .limits(STORE_LIMITS),
+    Attack::by_stranger("metrics-flood", "20 threads that read /metrics for three seconds", metrics_flood),
 ];
 
 /// Memory that a connection without a request may take, bytes.
@@ -101,7 +104,7 @@ fn http_body_drip(ring: &Ring<'_>) -> Outcome<()> {
 fn sign_in_flood(ring: &Ring<'_>) -> Outcome<()> {
     let _ = sign_up(ring, "victim");
     let statuses = AtomicUsize::new(0);
-    ring.crowd(ring.size(200, 60), |number| {
+    ring.crowd(ring.full_or_short(200, 60), |number| {
         let json = format!("{{\"email\":\"victim@example.org\",\"password\":\"guess number {number}\"}}");
         let answer = http::send(ring.server.http, "POST", "/api/v1/sign-in", "", &json);
         statuses.fetch_add(usize::from(answer.is_some_and(|answer| answer.status == 429)), Ordering::Relaxed);
@@ -122,8 +125,8 @@ fn sign_up_flood(ring: &Ring<'_>) -> Outcome<()> {
 /// A tenant with an account, and a broker that accepts anonymous clients.
 struct Tenant {
     headers: String,
-    broker: String,
-    name: String,
+    broker_path: String,
+    broker_name: String,
 }
 
 fn sign_up(ring: &Ring<'_>, name: &str) -> Outcome<Answer> {
@@ -150,13 +153,13 @@ impl Tenant {
         let id = organisations.field("id").ok_or_else(|| missing("an organisation"))?;
         let brokers = format!("/api/v1/organisations/{id}/brokers");
         let made = ask("POST", &brokers, &format!("{{\"display_name\":\"{name}\"}}"))?;
-        let name = made.field("name").ok_or_else(|| missing("a broker"))?.to_owned();
-        let broker = format!("{brokers}/{name}");
+        let broker_name = made.field("name").ok_or_else(|| missing("a broker"))?.to_owned();
+        let broker_path = format!("{brokers}/{broker_name}");
         let changing = format!("{headers}If-Match: *\r\n");
-        let access = format!("{broker}/access");
+        let access = format!("{broker_path}/access");
         let changed = http::send(ring.server.http, "PUT", &access, &changing, "{\"anonymous\":true}");
         changed.filter(|answer| answer.status < 300).ok_or_else(|| missing("access to everybody"))?;
-        Ok(Self { headers, broker, name })
+        Ok(Self { headers, broker_path, broker_name })
     }
 }
 
@@ -165,7 +168,7 @@ fn session_lists(ring: &Ring<'_>) -> Outcome<()> {
     let made = AtomicUsize::new(0);
     ring.crowd(4, |thread| {
         for number in (thread..3_000).step_by(4) {
-            let connect = Connect::new(&tenant.name, &format!("session-{number}")).persistent(3_600);
+            let connect = Connect::new(&tenant.broker_name, &format!("session-{number}")).persistent(3_600);
             let Ok(mut client) = Client::connect(Ring::address(number), ring.server.mqtt, &connect) else {
                 continue;
             };
@@ -178,7 +181,7 @@ fn session_lists(ring: &Ring<'_>) -> Outcome<()> {
         let (listed, refused, slowest) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
         ring.crowd(parallel, |_| {
             let begun_ns = clock::now_ns();
-            let path = format!("{}/sessions?limit=100", tenant.broker);
+            let path = format!("{}/sessions?limit=100", tenant.broker_path);
             let answer = http::send(ring.server.http, "GET", &path, &tenant.headers, "");
             let is_list = answer.as_ref().is_some_and(|answer| answer.status == 200);
             let counter = if is_list { &listed } else { &refused };
@@ -200,19 +203,19 @@ fn session_lists(ring: &Ring<'_>) -> Outcome<()> {
 fn ban_many_filters(ring: &Ring<'_>) -> Outcome<()> {
     let tenant = Tenant::new(ring, "banner")?;
     let filters: Vec<String> = (0..345).map(|number| format!("f/{number}")).collect();
-    let ban = format!("{}/bans/all", tenant.broker);
+    let ban = format!("{}/bans/all", tenant.broker_path);
     let ask = |method: &str, condition: &str, json: &str| {
         let headers = format!("{}{condition}: *\r\n", tenant.headers);
         http::send(ring.server.http, method, &ban, &headers, json).map(|answer| answer.status)
     };
     for _ in 0..3 {
         let connect = |number: usize| {
-            let connect = Connect::new(&tenant.name, &format!("banned-{number}"));
+            let connect = Connect::new(&tenant.broker_name, &format!("banned-{number}"));
             Client::connect(Ring::address(number), ring.server.mqtt, &connect).ok()
         };
         let mut clients: Vec<Client> = (0..180).map_while(connect).collect();
         let granted: usize = clients.iter_mut().map(|client| client.subscribe(&filters, 0)).sum();
-        let banned = ask("PUT", "If-None-Match", "{\"address\":\"127.66.0.0/16\"}");
+        let banned = ask("PUT", "If-None-Match", &format!("{{\"address\":\"{HOSTILE_NETWORK}\"}}"));
         let closed = clients.iter_mut().filter_map(|client| client.wait_for(DISCONNECT, 10.0)).count();
         let lifted = ask("DELETE", "If-Match", "");
         ring.note(format!("{granted} filters granted, ban {banned:?}, {closed} closed, lifted {lifted:?}"));
@@ -225,10 +228,10 @@ fn ban_many_filters(ring: &Ring<'_>) -> Outcome<()> {
 fn client_views(ring: &Ring<'_>) -> Outcome<()> {
     let tenant = Tenant::new(ring, "viewer")?;
     let mut client =
-        Client::connect(Ring::address(0), ring.server.mqtt, &Connect::new(&tenant.name, "seen"))?;
+        Client::connect(Ring::address(0), ring.server.mqtt, &Connect::new(&tenant.broker_name, "seen"))?;
     let filters: Vec<String> = (0..60_000).map(|number| format!("{}{number:05}", "f".repeat(500))).collect();
     let granted: usize = filters.chunks(1_000).map(|some| client.subscribe(some, 0)).sum();
-    let path = format!("{}/clients/seen", tenant.broker);
+    let path = format!("{}/clients/seen", tenant.broker_path);
     let (until_ns, mut seen) = (clock::now_ns() + clock::seconds_ns(3.0), 0);
     while clock::now_ns() < until_ns {
         let answer = http::send(ring.server.http, "GET", &path, &tenant.headers, "");
@@ -249,7 +252,7 @@ fn silent_webhook(ring: &Ring<'_>) -> Outcome<()> {
     let made = http::send(
         ring.server.http,
         "PUT",
-        &format!("{}/webhooks/silent", tenant.broker),
+        &format!("{}/webhooks/silent", tenant.broker_path),
         &format!("{}If-None-Match: *\r\n", tenant.headers),
         &json,
     );
@@ -259,7 +262,7 @@ fn silent_webhook(ring: &Ring<'_>) -> Outcome<()> {
             made.map_or(String::new(), |answer| answer.text)
         )));
     }
-    let mut publisher = ring.client_with(&Connect::new(&tenant.name, "publisher"))?;
+    let mut publisher = ring.client_with(&Connect::new(&tenant.broker_name, "publisher"))?;
     for _ in 0..20 {
         publisher.send(&messages("hooked", 1_000, 200));
     }

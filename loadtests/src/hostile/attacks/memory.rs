@@ -9,46 +9,46 @@ use crate::hostile::packets::{self, Connect, Publish};
 use crate::hostile::ring::Ring;
 use crate::hostile::server::{ATTACKED, Setup};
 use crate::hostile::traffic::{Sink, finish, retain, unretain, wait_until_quiet};
-use crate::hostile::verdict::{STORED, WANTED, Wanted};
+use crate::hostile::verdict::{AttackLimits, STORE_LIMITS, USUAL_LIMITS};
 
 const LARGE_BYTES: usize = 900_000;
 
 /// The limit of the server's queues, and memtables and cache of the store.
-const QUEUES_AND_STORE: Wanted = Wanted { peak_mib: 64 + 192, ..STORED };
+const QUEUES_AND_STORE: AttackLimits = AttackLimits { peak_mib: 64 + 192, ..STORE_LIMITS };
 
 fn with_64_mib_for_queues() -> Setup {
     Setup { arguments: &["--queue-memory-per-broker-max=67108864"], ..Setup::default() }
 }
 
 pub(super) const ATTACKS: &[Attack] = &[
-    Attack::account(
+    Attack::by_tenant(
         "stored-no-ack",
         "a persistent session that acknowledges none of 500 messages of 900 kB, at a server with 64 MiB for queues",
         stored_no_ack,
     )
     .with(with_64_mib_for_queues)
-    .wanted(QUEUES_AND_STORE),
+    .limits(QUEUES_AND_STORE),
     // The retained messages themselves take 43 MB.
-    Attack::account(
+    Attack::by_tenant(
         "retained-no-ack",
         "twelve clients that acknowledge no retained message, and 48 of 900 kB that are replaced for each client",
         retained_no_ack,
     )
     .with(with_64_mib_for_queues)
-    .wanted(Wanted { peak_mib: QUEUES_AND_STORE.peak_mib + 64, ..STORED }),
-    Attack::stranger(
+    .limits(AttackLimits { peak_mib: QUEUES_AND_STORE.peak_mib + 64, ..STORE_LIMITS }),
+    Attack::by_stranger(
         "long-user-names",
         "2,000 clients with user names of 60 kB each",
         long_user_names,
     )
-    .wanted(Wanted { peak_mib: 48, ..WANTED })
-    .short(),
-    Attack::account(
+    .limits(AttackLimits { peak_mib: 48, ..USUAL_LIMITS })
+    .in_short_run(),
+    Attack::by_tenant(
         "dead-topics",
         "15,000 messages to as many topics of 4,000 bytes, and nobody uses them again",
         dead_topics,
     )
-    .wanted(Wanted { peak_mib: 128, ..WANTED }),
+    .limits(AttackLimits { peak_mib: 128, ..USUAL_LIMITS }),
 ];
 
 fn stored_no_ack(ring: &Ring<'_>) -> Outcome<()> {

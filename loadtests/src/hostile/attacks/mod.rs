@@ -13,13 +13,13 @@ mod subscriptions;
 
 use super::ring::Ring;
 use super::server::Setup;
-use super::verdict::{WANTED, Wanted};
+use super::verdict::{AttackLimits, USUAL_LIMITS};
 use crate::failure::Outcome;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     /// A tenant, or one of its devices.
-    Account,
+    Tenant,
     /// Any client that can reach the port.
     Stranger,
 }
@@ -27,7 +27,7 @@ pub(super) enum By {
 impl By {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Account => "account",
+            Self::Tenant => "account",
             Self::Stranger => "stranger",
         }
     }
@@ -41,7 +41,7 @@ pub(super) struct Attack {
     /// One sentence for `--list`.
     pub(super) what: &'static str,
     pub(super) setup: fn() -> Setup,
-    pub(super) wanted: Wanted,
+    pub(super) limits: AttackLimits,
     /// The attack belongs to the quick run of CI too.
     pub(super) is_short: bool,
     /// The attack can run beside others against one server, again and again.
@@ -52,18 +52,18 @@ pub(super) struct Attack {
 impl Attack {
     const fn new(by: By, name: &'static str, what: &'static str, run: AttackRun) -> Self {
         let setup = Setup::default;
-        Self { name, by, what, setup, wanted: WANTED, is_short: false, is_for_soak: true, run }
+        Self { name, by, what, setup, limits: USUAL_LIMITS, is_short: false, is_for_soak: true, run }
     }
 
-    const fn account(name: &'static str, what: &'static str, run: AttackRun) -> Self {
-        Self::new(By::Account, name, what, run)
+    const fn by_tenant(name: &'static str, what: &'static str, run: AttackRun) -> Self {
+        Self::new(By::Tenant, name, what, run)
     }
 
-    const fn stranger(name: &'static str, what: &'static str, run: AttackRun) -> Self {
+    const fn by_stranger(name: &'static str, what: &'static str, run: AttackRun) -> Self {
         Self::new(By::Stranger, name, what, run)
     }
 
-    const fn short(self) -> Self {
+    const fn in_short_run(self) -> Self {
         Self { is_short: true, ..self }
     }
 
@@ -72,12 +72,12 @@ impl Attack {
         Self { setup, is_for_soak: false, ..self }
     }
 
-    const fn alone(self) -> Self {
+    const fn not_in_soak(self) -> Self {
         Self { is_for_soak: false, ..self }
     }
 
-    const fn wanted(self, wanted: Wanted) -> Self {
-        Self { wanted, ..self }
+    const fn limits(self, limits: AttackLimits) -> Self {
+        Self { limits, ..self }
     }
 }
 

@@ -11,12 +11,12 @@ use crate::hostile::ring::Ring;
 use crate::hostile::server::{ATTACKED, FRIENDLY, PASSWORD, Setup, USER};
 
 pub(super) const ATTACKS: &[Attack] = &[
-    Attack::stranger("wrong-passwords", "400 wrong passwords, then right ones", |ring| {
+    Attack::by_stranger("wrong-passwords", "400 wrong passwords, then right ones", |ring| {
         wrong_passwords(ring, false)
     })
     .with(|| Setup { passwords: true, ..Setup::default() })
-    .short(),
-    Attack::stranger(
+    .in_short_run(),
+    Attack::by_stranger(
         "passwords-of-the-gone",
         "400 wrong passwords of clients that have left, then right ones",
         |ring| wrong_passwords(ring, true),
@@ -26,7 +26,7 @@ pub(super) const ATTACKS: &[Attack] = &[
 
 fn wrong_passwords(ring: &Ring<'_>, leave: bool) -> Outcome<()> {
     let mut strangers = Vec::new();
-    for number in 0..ring.size(400, 200) {
+    for number in 0..ring.full_or_short(400, 200) {
         let mut stream = ring.stranger(number % 8)?;
         let guess = format!("guess {number}");
         let wrong = with_password(ATTACKED, &format!("stranger-{number}"), guess);

@@ -7,69 +7,69 @@ use super::Attack;
 use super::sessions::publish_acknowledged;
 use crate::clock;
 use crate::failure::Outcome;
-use crate::hostile::client::{Client, dial_with};
+use crate::hostile::client::{Client, dial_with_buffer};
 use crate::hostile::packets::{PUBACK, Publish, USER_PROPERTIES_MAX, topic_alias, user_properties};
 use crate::hostile::ring::Ring;
 use crate::hostile::server::Setup;
 use crate::hostile::traffic::{Sink, finish, flood, messages};
-use crate::hostile::verdict::{WANTED, Wanted};
+use crate::hostile::verdict::{AttackLimits, USUAL_LIMITS};
 
 pub(super) const ATTACKS: &[Attack] = &[
-    Attack::account(
+    Attack::by_tenant(
         "slow-reader",
         "a subscriber that reads 1.5 MB/s beside a healthy one of the same topic",
         slow_reader,
     )
-    .short(),
-    Attack::account(
+    .in_short_run(),
+    Attack::by_tenant(
         "never-reads",
         "20 subscribers that never read, QoS 0 and 1, beside a flood of 3 kB messages",
         never_reads,
     )
-    .wanted(Wanted { peak_mib: 128, ..WANTED }),
-    Attack::account(
+    .limits(AttackLimits { peak_mib: 128, ..USUAL_LIMITS }),
+    Attack::by_tenant(
         "asks-and-never-reads",
         "eight clients that flood PINGREQ and never read",
         asks_and_never_reads,
     )
-    .wanted(Wanted { peak_mib: 128, ..WANTED }),
-    Attack::account("large-fanout", "20 messages of 900 kB to 100 subscribers that read", large_fanout),
-    Attack::account(
+    .limits(AttackLimits { peak_mib: 128, ..USUAL_LIMITS }),
+    Attack::by_tenant("large-fanout", "20 messages of 900 kB to 100 subscribers that read", large_fanout),
+    Attack::by_tenant(
         "memory-queues",
         "eight clean sessions that acknowledge nothing, and 40 MB of QoS 1 messages for each, to a server with 64 MiB for them",
         memory_queues,
     )
     .with(|| Setup { arguments: &["--queue-memory-per-broker-max=67108864"], ..Setup::default() })
-    .wanted(Wanted { peak_mib: 128, ..WANTED }),
-    Attack::account(
+    .limits(AttackLimits { peak_mib: 128, ..USUAL_LIMITS }),
+    Attack::by_tenant(
         "wide-fanout",
         "1,000 subscribers, and 2,000 messages of 100 bytes in one write",
         wide_fanout,
     ),
-    Attack::account(
+    Attack::by_tenant(
         "publish-flood",
         "four clients that publish the smallest messages to nobody",
         publish_flood,
     )
-    .short(),
-    Attack::account(
+    .in_short_run(),
+    Attack::by_tenant(
         "user-properties",
         "50 messages with 10,000 user properties, 900 kB, to 20 subscribers",
         many_properties,
     ),
-    Attack::account(
+    Attack::by_tenant(
         "user-properties-flood",
         "40 clients that publish messages with 10,000 short user properties to nobody",
         user_properties_flood,
     ),
-    Attack::account(
+    Attack::by_tenant(
         "user-properties-over",
         "40 clients that connect again and again to publish 180,000 user properties, more than a message may have",
         user_properties_over,
     ),
-    Attack::account("alias-memory", "50 clients with 64 topic aliases of 60 kB each", alias_memory)
-        .wanted(Wanted { peak_mib: 64, ..WANTED })
-        .short(),
+    Attack::by_tenant("alias-memory", "50 clients with 64 topic aliases of 60 kB each", alias_memory)
+        .limits(AttackLimits { peak_mib: 64, ..USUAL_LIMITS })
+        .in_short_run(),
 ];
 
 fn slow_reader(ring: &Ring<'_>) -> Outcome<()> {
@@ -108,7 +108,9 @@ fn slow_reader(ring: &Ring<'_>) -> Outcome<()> {
 fn never_reads(ring: &Ring<'_>) -> Outcome<()> {
     let mut silent = Vec::new();
     for number in 0..20 {
-        let Ok(stream) = dial_with(Ring::address(number), ring.server.mqtt, Some(4_096)) else { continue };
+        let Ok(stream) = dial_with_buffer(Ring::address(number), ring.server.mqtt, Some(4_096)) else {
+            continue;
+        };
         let Ok(mut client) = Client::over(stream, &ring.connect(&format!("silent-{number}"))) else {
             continue;
         };
@@ -137,7 +139,7 @@ fn never_reads(ring: &Ring<'_>) -> Outcome<()> {
 
 fn asks_and_never_reads(ring: &Ring<'_>) -> Outcome<()> {
     ring.crowd(8, |number| {
-        let stream = dial_with(Ring::address(number), ring.server.mqtt, Some(4_096));
+        let stream = dial_with_buffer(Ring::address(number), ring.server.mqtt, Some(4_096));
         let connect = ring.connect(&format!("asker-{number}"));
         let Some(mut client) = stream.ok().and_then(|stream| Client::over(stream, &connect).ok()) else {
             return;

@@ -1,47 +1,50 @@
 //! Attacks that cause work and memory by retained messages. While an attack runs, the delays of friendly clients and the
-//! memory of the server must stay within its `Wanted`; `alone` keeps the attack out of the soak, where several run at once,
-//! and `short` puts it into the quick run of CI, too.
+//! memory of the server must stay within its `AttackLimits`; figures that an attack notes fail no run.
 
 use super::Attack;
 use crate::clock;
 use crate::failure::Outcome;
-use crate::hostile::client::{Client, dial_with};
+use crate::hostile::client::{Client, dial_with_buffer};
 use crate::hostile::packets::{self, PUBACK, PUBLISH, Publish};
 use crate::hostile::ring::Ring;
 use crate::hostile::server::Setup;
 use crate::hostile::traffic::{Sink, combinations, retain, unretain, wait_until_quiet};
-use crate::hostile::verdict::{STORED, WANTED, Wanted};
+use crate::hostile::verdict::{AttackLimits, STORE_LIMITS, USUAL_LIMITS};
 
 pub(super) const ATTACKS: &[Attack] = &[
-    Attack::account(
+    Attack::by_tenant(
         "retained-loop",
         "eight clients that subscribe to # over 1,000 retained messages of 1 kB again and again and do not read",
         retained_loop,
     )
-    .wanted(Wanted { peak_mib: 128, ..WANTED })
-    .short(),
-    Attack::account(
+    .limits(AttackLimits { peak_mib: 128, ..USUAL_LIMITS })
+    .in_short_run(),
+    Attack::by_tenant(
         "retained-wildcards",
         "one SUBSCRIBE with 2,000 different wildcard filters over 4,096 retained messages",
         retained_wildcards,
     ),
-    Attack::account("retained-flood", "100,000 retained messages, then all are removed", retained_flood)
-        .wanted(STORED)
-        .alone(),
-    Attack::account("retained-deep", "2,000 retained messages with topics of 128 levels, then all are removed", retained_deep),
+    Attack::by_tenant("retained-flood", "100,000 retained messages, then all are removed", retained_flood)
+        .limits(STORE_LIMITS)
+        .not_in_soak(),
+    Attack::by_tenant(
+        "retained-deep",
+        "2,000 retained messages with topics of 128 levels, then all are removed",
+        retained_deep,
+    ),
     // A single process has its retained messages in memory: 400 of 900 kB are 343 MiB. The other 192 MiB are for memtables
     // of the store.
-    Attack::account("retained-bytes", "400 retained messages of 900 kB", retained_bytes)
-        .wanted(Wanted { peak_mib: 343 + 192, ..STORED })
-        .alone(),
-    Attack::account(
+    Attack::by_tenant("retained-bytes", "400 retained messages of 900 kB", retained_bytes)
+        .limits(AttackLimits { peak_mib: 343 + 192, ..STORE_LIMITS })
+        .not_in_soak(),
+    Attack::by_tenant(
         "retained-growth",
         "400 retained messages of one byte that become 900 kB large, to a server with 256 MiB",
         retained_growth,
     )
     .with(|| Setup { arguments: &["--memory-max=268435456"], ..Setup::default() })
-    .wanted(Wanted { peak_mib: 64 + 192, ..STORED })
-    .alone(),
+    .limits(AttackLimits { peak_mib: 64 + 192, ..STORE_LIMITS })
+    .not_in_soak(),
 ];
 
 /// A quarter of the server's memory, 64 MiB, is for retained messages, so the server refuses most messages that grow (quota
@@ -75,10 +78,12 @@ fn retained_loop(ring: &Ring<'_>) -> Outcome<()> {
     retain(ring, (0..1_000).map(|number| format!("r/{number}")), &[b'x'; 1_000])?;
     let mut clients = Vec::new();
     for number in 0..8 {
-        let Ok(stream) = dial_with(Ring::address(number), ring.server.mqtt, Some(4_096)) else { continue };
+        let Ok(stream) = dial_with_buffer(Ring::address(number), ring.server.mqtt, Some(4_096)) else {
+            continue;
+        };
         clients.extend(Client::over(stream, &ring.connect(&format!("greedy-{number}"))));
     }
-    for _ in 0..ring.size(400, 100) {
+    for _ in 0..ring.full_or_short(400, 100) {
         for client in &mut clients {
             client.send(&packets::subscribe(1, &["#"], 0, 0));
         }

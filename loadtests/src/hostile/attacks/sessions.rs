@@ -1,7 +1,6 @@
 //! Attacks with many sessions, with wills, and with acknowledgements that a client never sends. An
 //! attack notes what it did; `verdict` judges it by the waits of friendly clients and by
-//! [`Wanted`] ([`STORED`] lets the store keep its caches). An attack that is `short()` also belongs to
-//! the quick run of CI, one that is `alone()` does not run beside others in a soak.
+//! [`AttackLimits`] ([`STORE_LIMITS`] lets the store keep its caches).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +12,7 @@ use crate::hostile::packets::{self, Connect, PUBACK, PUBLISH, PUBREC, Publish, W
 use crate::hostile::ring::Ring;
 use crate::hostile::server::FRIENDLY;
 use crate::hostile::traffic::{Sink, wait_until_quiet};
-use crate::hostile::verdict::{STORED, WANTED, Wanted};
+use crate::hostile::verdict::{AttackLimits, STORE_LIMITS, USUAL_LIMITS};
 
 /// Bytes that [`publish_acknowledged`] writes at a time.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -21,69 +20,69 @@ const PIECE_BYTES: usize = 64 * 1024;
 pub(super) const ATTACKS: &[Attack] = &[
     // The bound on log lines fails a server that tries the refused write of the will again and
     // again.
-    Attack::account("will-topic", "a retained will whose topic has 5,000 bytes", will_topic)
-        .wanted(Wanted { log_lines_s: 1, ..WANTED })
-        .short()
-        .alone(),
-    Attack::account(
+    Attack::by_tenant("will-topic", "a retained will whose topic has 5,000 bytes", will_topic)
+        .limits(AttackLimits { log_lines_s: 1, ..USUAL_LIMITS })
+        .in_short_run()
+        .not_in_soak(),
+    Attack::by_tenant(
         "will-storm",
         "500 clients with retained wills and 100 subscribers to them, all cut at once",
         will_storm,
     )
-    .wanted(STORED),
-    Attack::account(
+    .limits(STORE_LIMITS),
+    Attack::by_tenant(
         "takeover-loop",
         "eight threads that take over one persistent session with a will",
         takeover_loop,
     )
     // Each takeover writes twelve rows, which stay in the memtable until it is full.
-    .wanted(STORED)
-    .short(),
-    Attack::account(
+    .limits(STORE_LIMITS)
+    .in_short_run(),
+    Attack::by_tenant(
         "share-no-ack",
         "a share group of 300 members that never acknowledge, then all leave",
         share_no_ack,
     ),
-    Attack::account(
+    Attack::by_tenant(
         "sessions-en-masse",
         "3,000 sessions with the longest expiry and 20 filters each",
         sessions_en_masse,
     )
-    .wanted(STORED)
-    .alone(),
+    .limits(STORE_LIMITS)
+    .not_in_soak(),
     // Longer than the minute between two removals of what ended sessions leave in the store.
-    Attack::account(
+    Attack::by_tenant(
         "sessions-dropped",
         "four threads that make sessions with three streams each and let them expire after a second, for 90 s",
         sessions_dropped,
     )
-    .wanted(STORED)
-    .alone(),
-    Attack::account(
+    .limits(STORE_LIMITS)
+    .not_in_soak(),
+    Attack::by_tenant(
         "qos2-unreleased",
         "1,000 QoS 2 ids of each of 50 sessions that are never released",
         qos2_unreleased,
     )
-    .wanted(STORED),
-    Attack::account("pubrel-flood", "200,000 PUBREL of ids that are not known", pubrel_flood),
-    Attack::account(
+    .limits(STORE_LIMITS),
+    Attack::by_tenant("pubrel-flood", "200,000 PUBREL of ids that are not known", pubrel_flood),
+    Attack::by_tenant(
         "receive-maximum-1",
         "300 QoS 2 subscribers with receive maximum 1 that never answer, then 3,000 publishes",
         receive_maximum_1,
     ),
-    Attack::account(
+    Attack::by_tenant(
         "resume-storm",
         "200 sessions with 2,000 messages each come back at once and leave, three times",
         resume_storm,
     )
-    .wanted(STORED),
-    Attack::account(
+    .limits(STORE_LIMITS),
+    Attack::by_tenant(
         "leave-in-flight",
         "a session with 1,000 deep filters and 1,000 unacknowledged messages that unsubscribes and leaves, four times",
         leave_in_flight,
     )
-    .wanted(STORED)
-    .short(),
+    .limits(STORE_LIMITS)
+    .in_short_run(),
 ];
 
 fn will_topic(ring: &Ring<'_>) -> Outcome<()> {

@@ -12,54 +12,54 @@ use crate::hostile::packets::{self, Connect, PUBACK, Publish};
 use crate::hostile::ring::Ring;
 use crate::hostile::server::FRIENDLY;
 use crate::hostile::traffic::{Sink, combinations, flood, retain, unretain};
-use crate::hostile::verdict::{STORED, Wanted};
+use crate::hostile::verdict::{AttackLimits, STORE_LIMITS};
 use crate::machine::stand_back;
 
 pub(super) const ATTACKS: &[Attack] = &[
-    Attack::account(
+    Attack::by_tenant(
         "subscription-churn",
         "two clients that subscribe and unsubscribe beside durable publishers of another broker",
         |ring| beside_durable(ring, &churn),
     )
-    .wanted(STORED)
-    .short()
-    .alone(),
-    Attack::account(
+    .limits(STORE_LIMITS)
+    .in_short_run()
+    .not_in_soak(),
+    Attack::by_tenant(
         "store-flood",
         "four clients that store 50 kB messages beside durable publishers of another broker",
         |ring| beside_durable(ring, &large_messages),
     )
-    .wanted(STORED)
-    .alone(),
-    Attack::account(
+    .limits(STORE_LIMITS)
+    .not_in_soak(),
+    Attack::by_tenant(
         "message-flood",
         "four clients that store small messages beside durable publishers of another broker",
         |ring| beside_durable(ring, &message_flood),
     )
-    .wanted(STORED)
-    .alone(),
-    Attack::account(
+    .limits(STORE_LIMITS)
+    .not_in_soak(),
+    Attack::by_tenant(
         "retained-churn",
         "two clients that set retained messages beside durable publishers of another broker",
         |ring| beside_durable(ring, &retained_churn),
     )
-    .wanted(STORED)
-    .alone(),
-    Attack::account(
+    .limits(STORE_LIMITS)
+    .not_in_soak(),
+    Attack::by_tenant(
         "session-churn",
         "four clients that make sessions beside durable publishers of another broker",
         |ring| beside_durable(ring, &session_churn),
     )
-    .wanted(STORED)
-    .alone(),
-    Attack::account(
+    .limits(STORE_LIMITS)
+    .not_in_soak(),
+    Attack::by_tenant(
         "durable-overlap",
         "a persistent session with 900 overlapping filters, then 1,000 messages of 1 kB with QoS 1",
         |ring| durable_copies(ring, &combinations(10, ["a", "+"])[..900]),
     )
-    .wanted(STORED)
-    .alone(),
-    Attack::account(
+    .limits(STORE_LIMITS)
+    .not_in_soak(),
+    Attack::by_tenant(
         "durable-groups",
         "900 persistent share groups of one topic, then 1,000 messages of 1 kB with QoS 1",
         |ring| {
@@ -70,16 +70,16 @@ pub(super) const ATTACKS: &[Attack] = &[
             )
         },
     )
-    .wanted(STORED)
-    .alone(),
-    Attack::account(
+    .limits(STORE_LIMITS)
+    .not_in_soak(),
+    Attack::by_tenant(
         "subscribe-pipeline",
         "two persistent sessions that send SUBSCRIBEs of 900 filters with a retained message, and wait for no SUBACK",
         subscribe_pipeline,
     )
     // The queue of the store, its memtables and its cache.
-    .wanted(Wanted { peak_mib: 32 + 192, ..STORED })
-    .alone(),
+    .limits(AttackLimits { peak_mib: 32 + 192, ..STORE_LIMITS })
+    .not_in_soak(),
 ];
 
 fn subscribe_pipeline(ring: &Ring<'_>) -> Outcome<()> {

@@ -14,19 +14,19 @@ use crate::hostile::http;
 use crate::hostile::packets::{CONNACK, Connect};
 use crate::hostile::ring::Ring;
 use crate::hostile::server::{FRIENDLY, Setup};
-use crate::hostile::verdict::{WANTED, Wanted};
+use crate::hostile::verdict::{AttackLimits, USUAL_LIMITS};
 
 pub(super) const ATTACKS: &[Attack] = &[
-    Attack::stranger(
+    Attack::by_stranger(
         "open-files",
         "80 clients on two listeners of a server that may open 64 files",
         open_files,
     )
     .with(|| Setup { open_files: Some(64), second_listener: true, ..Setup::default() })
     // No limit for new clients, because the server cannot admit one without a free descriptor.
-    .wanted(Wanted { dial_ms: 0, log_lines_s: 2, ..WANTED })
-    .short(),
-    Attack::stranger(
+    .limits(AttackLimits { dial_ms: 0, log_lines_s: 2, ..USUAL_LIMITS })
+    .in_short_run(),
+    Attack::by_stranger(
         "one-address",
         "one address that opens 2,000 connections to a server that may open 1,024 files",
         |ring| hold(ring, ring.server.mqtt),
@@ -38,42 +38,42 @@ pub(super) const ATTACKS: &[Attack] = &[
         arguments: &["--unlimited-from=192.0.2.0/24"],
         ..Setup::default()
     })
-    .short(),
-    Attack::stranger(
+    .in_short_run(),
+    Attack::by_stranger(
         "one-address-http",
         "one address that opens 2,000 connections to the HTTP port of a server that may open 1,024 files",
         |ring| hold(ring, ring.server.http),
     )
     .with(|| Setup { open_files: Some(1_024), ..Setup::default() }),
-    Attack::account(
+    Attack::by_tenant(
         "keep-alive-drip",
         "50 clients that send a byte of a PUBLISH now and then, beyond their keep alive",
         drip,
     ),
-    Attack::stranger(
+    Attack::by_stranger(
         "connect-flood",
         "eight threads that connect with CONNECT and leave, as fast as they can",
         connect_flood,
     ),
-    Attack::stranger("accept-flood", "eight threads that open connections and reset them", accept_flood),
-    Attack::stranger(
+    Attack::by_stranger("accept-flood", "eight threads that open connections and reset them", accept_flood),
+    Attack::by_stranger(
         "unknown-brokers",
         "2,000 CONNECT packets for brokers that do not exist",
         unknown_brokers,
     )
-    .short(),
-    Attack::stranger(
+    .in_short_run(),
+    Attack::by_stranger(
         "garbage",
         "3,000 connections that send TLS, HTTP, SSH or nonsense to the MQTT ports",
         garbage,
     ),
-    Attack::stranger(
+    Attack::by_stranger(
         "gateway-strangers",
         "2,000 connections to the gateway's port from elsewhere",
         gateway_strangers,
     )
     .with(|| Setup { arguments: &["--gateway-from=127.0.0.1/32"], ..Setup::default() })
-    .short(),
+    .in_short_run(),
 ];
 
 fn open_files(ring: &Ring<'_>) -> Outcome<()> {
@@ -87,7 +87,7 @@ fn open_files(ring: &Ring<'_>) -> Outcome<()> {
     }
     let cpu = ring.server.cpu_seconds();
     // Long enough to show a retry that schedules two more.
-    let seconds = ring.size(12, 5);
+    let seconds = ring.full_or_short(12, 5);
     clock::pause_ms(1_000 * seconds as u64);
     let cpu = ring.server.cpu_seconds() - cpu;
     ring.note(format!("{} connections; the server took {cpu:.1} s of CPU in {seconds} s", clients.len()));

@@ -11,109 +11,109 @@ use crate::hostile::packets::{self, Publish};
 use crate::hostile::ring::Ring;
 use crate::hostile::server::Setup;
 use crate::hostile::traffic::{Sink, combinations, finish, flood, messages, retain, wait_until_quiet};
-use crate::hostile::verdict::{WANTED, Wanted};
+use crate::hostile::verdict::{AttackLimits, USUAL_LIMITS};
 
 pub(super) const ATTACKS: &[Attack] = &[
-    Attack::account("share-groups", "20,000 share names on one filter, then 500 publishes", share_groups)
-        .short(),
-    Attack::account(
+    Attack::by_tenant("share-groups", "20,000 share names on one filter, then 500 publishes", share_groups)
+        .in_short_run(),
+    Attack::by_tenant(
         "repeated-filter",
         "one SUBSCRIBE that repeats # 30,000 times over 1,000 retained messages",
-        |ring| repeated_filter(ring, "#", ring.size(30_000, 15_000), 1_000),
+        |ring| repeated_filter(ring, "#", ring.full_or_short(30_000, 15_000), 1_000),
     )
-    .short(),
-    Attack::account(
+    .in_short_run(),
+    Attack::by_tenant(
         "repeated-filter-more",
         "one SUBSCRIBE that repeats # 90,000 times over 3,000 retained messages",
         |ring| repeated_filter(ring, "#", 90_000, 3_000),
     ),
-    Attack::account(
+    Attack::by_tenant(
         "repeated-filter-flood",
         "20 clients that send SUBSCRIBE packets of 1 MB, each with one filter 250,000 times",
         repeated_filter_flood,
     ),
-    Attack::account("repeated-sys", "one SUBSCRIBE that repeats $SYS/# 60,000 times", |ring| {
+    Attack::by_tenant("repeated-sys", "one SUBSCRIBE that repeats $SYS/# 60,000 times", |ring| {
         repeated_filter(ring, "$SYS/#", 60_000, 1)
     }),
-    Attack::account("repeated-share", "one SUBSCRIBE that repeats $share/g/# 60,000 times", |ring| {
+    Attack::by_tenant("repeated-share", "one SUBSCRIBE that repeats $share/g/# 60,000 times", |ring| {
         repeated_filter(ring, "$share/g/#", 60_000, 1_000)
     }),
-    Attack::account(
+    Attack::by_tenant(
         "overlapping-filters",
         "16,384 overlapping filters {a,+}^14, then 400 publishes",
         |ring| overlapping(ring, 0),
     )
-    .short(),
-    Attack::account(
+    .in_short_run(),
+    Attack::by_tenant(
         "subscription-identifiers",
         "4,096 overlapping filters with an identifier each, then 2,000 publishes",
         |ring| overlapping(ring, 4_096),
     ),
-    Attack::account(
+    Attack::by_tenant(
         "overlapping-subscribers",
         "3,000 subscribers with 128 overlapping filters each, then 200 publishes to new topics of 16 and 128 levels",
         overlapping_subscribers,
     )
     // The server caches the receivers of 50 topics, 7 MiB, while the broker has clients.
-    .wanted(Wanted { stays_mib: 32, ..WANTED }),
-    Attack::account(
+    .limits(AttackLimits { stays_mib: 32, ..USUAL_LIMITS }),
+    Attack::by_tenant(
         "share-groups-of-another-loop",
         "a client that joins 1,000 groups of one topic and does not read, then 5,000 publishes to a server with two event loops",
         share_groups_of_another_loop,
     )
     .with(|| Setup { arguments: &["--threads=2", "--home-clients-max=0"], ..Setup::default() })
-    .wanted(Wanted { peak_mib: 128, ..WANTED }),
-    Attack::account(
+    .limits(AttackLimits { peak_mib: 128, ..USUAL_LIMITS }),
+    Attack::by_tenant(
         "share-groups-left",
         "members of 1,000 groups of one topic with 75,000 other shared subscriptions leave, beside a flood to that topic",
         share_groups_left,
     )
-    .short(),
-    Attack::account(
+    .in_short_run(),
+    Attack::by_tenant(
         "walks-without-match",
         "32,768 filters {a,+}^15/z, then 400 publishes that walk all of them and match none",
         walks_without_match,
     )
-    .short(),
-    Attack::account(
+    .in_short_run(),
+    Attack::by_tenant(
         "many-filters",
         "SUBSCRIBE and UNSUBSCRIBE of 60,000 filters each, three times",
         many_filters,
     ),
-    Attack::account(
+    Attack::by_tenant(
         "shared-filters-dropped",
         "a client with 90,000 shared subscriptions leaves, three times",
         shared_filters_dropped,
     )
-    .short(),
-    Attack::account(
+    .in_short_run(),
+    Attack::by_tenant(
         "filter-memory",
         "40,000 filters of 4,000 bytes to a server that may take 64 MiB for filters",
         filter_memory,
     )
     .with(|| Setup { arguments: &["--filter-memory-max=67108864"], ..Setup::default() })
-    .wanted(Wanted { peak_mib: 128, ..WANTED }),
-    Attack::account(
+    .limits(AttackLimits { peak_mib: 128, ..USUAL_LIMITS }),
+    Attack::by_tenant(
         "deep-filters",
         "256 filters of up to 128 levels, then 2,000 topics of 128 levels",
         deep_filters,
     ),
-    Attack::account(
+    Attack::by_tenant(
         "wildcard-churn",
         "four clients that subscribe and unsubscribe # beside a flood to 5,000 topics",
         wildcard_churn,
     ),
-    Attack::account("long-topics", "3,000 publishes to topics of 60 kB", long_topics).short(),
+    Attack::by_tenant("long-topics", "3,000 publishes to topics of 60 kB", long_topics).in_short_run(),
 ];
 
 fn share_groups(ring: &Ring<'_>) -> Outcome<()> {
-    let groups = ring.size(20_000, 10_000);
+    let groups = ring.full_or_short(20_000, 10_000);
     let mut member = ring.client("member")?;
     let filters: Vec<String> = (0..groups).map(|group| format!("$share/g{group}/t")).collect();
     let granted: usize = filters.chunks(1_000).map(|some| member.subscribe(some, 0)).sum();
     let sink = Sink::start(&member.stream, None);
     let mut publisher = ring.client("publisher")?;
-    publisher.send(&messages("t", ring.size(500, 200), 10));
+    publisher.send(&messages("t", ring.full_or_short(500, 200), 10));
     let is_read = finish(&mut publisher, 60.0);
     wait_until_quiet(&sink, 500, 20.0);
     ring.note(format!(
@@ -205,9 +205,9 @@ fn share_groups_of_another_loop(ring: &Ring<'_>) -> Outcome<()> {
 fn share_groups_left(ring: &Ring<'_>) -> Outcome<()> {
     let groups = |filter: &str| (0..250).map(|group| format!("$share/g{group}/{filter}")).collect::<Vec<_>>();
     let others: Vec<String> =
-        (0..ring.size(75_000, 20_000)).map(|number| format!("$share/x/{number}")).collect();
+        (0..ring.full_or_short(75_000, 20_000)).map(|number| format!("$share/x/{number}")).collect();
     let mut publisher = ring.client("publisher")?;
-    for members in [1, ring.size(8, 3)] {
+    for members in [1, ring.full_or_short(8, 3)] {
         let mut members = ring.clients(members, |number| ring.connect(&format!("member-{number}")));
         let mut granted = 0;
         for member in &mut members {
@@ -233,8 +233,9 @@ fn walks_without_match(ring: &Ring<'_>) -> Outcome<()> {
     let mut publisher = ring.client("publisher")?;
     let prefix = ["a"; 15].join("/");
     // Each topic is new, so that no cached match helps.
-    let all: Vec<u8> =
-        (0..ring.size(400, 200)).flat_map(|number| messages(&format!("{prefix}/{number}"), 1, 1)).collect();
+    let all: Vec<u8> = (0..ring.full_or_short(400, 200))
+        .flat_map(|number| messages(&format!("{prefix}/{number}"), 1, 1))
+        .collect();
     publisher.send(&all);
     let is_read = finish(&mut publisher, 60.0);
     ring.note(format!("{granted} filters granted, all publishes read: {is_read}"));
@@ -256,7 +257,7 @@ fn many_filters(ring: &Ring<'_>) -> Outcome<()> {
 }
 
 fn shared_filters_dropped(ring: &Ring<'_>) -> Outcome<()> {
-    let count = ring.size(90_000, 30_000);
+    let count = ring.full_or_short(90_000, 30_000);
     let filters: Vec<String> = (0..count).map(|number| format!("$share/g/s/{number}/x")).collect();
     for _ in 0..3 {
         let mut member = ring.client("member")?;

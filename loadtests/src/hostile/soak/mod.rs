@@ -13,7 +13,7 @@ use super::http;
 use super::ring::Ring;
 use super::run::{FriendWaits, Friends};
 use super::server::{Server, Setup};
-use super::verdict::WANTED;
+use super::verdict::USUAL_LIMITS;
 use crate::clock;
 use crate::failure::{Failure, Outcome};
 use crate::machine::stand_back;
@@ -82,14 +82,14 @@ pub(super) fn run(
 /// The loosest limits of the attacks, and never stricter ones than usual.
 fn limits(attacks: &[&Attack]) -> SoakLimits {
     // 0 is no limit.
-    let ms = |of: fn(&super::verdict::Wanted) -> u64| {
-        let all = attacks.iter().map(|attack| of(&attack.wanted)).chain([of(&WANTED)]);
+    let ms = |of: fn(&super::verdict::AttackLimits) -> u64| {
+        let all = attacks.iter().map(|attack| of(&attack.limits)).chain([of(&USUAL_LIMITS)]);
         all.map(|ms| if ms == 0 { f64::INFINITY } else { ms as f64 }).fold(0.0, f64::max)
     };
     SoakLimits {
-        other_ms: ms(|wanted| wanted.other_ms),
-        durable_ms: ms(|wanted| wanted.durable_ms),
-        dial_ms: ms(|wanted| wanted.dial_ms),
+        other_ms: ms(|limits| limits.other_ms),
+        durable_ms: ms(|limits| limits.durable_ms),
+        dial_ms: ms(|limits| limits.dial_ms),
     }
 }
 
@@ -179,9 +179,9 @@ mod tests {
     #[test]
     fn the_loosest_limit_of_a_round_counts() {
         let find = |name| attacks::all().find(|attack| attack.name == name).unwrap();
-        assert_eq!(limits(&[]).other_ms, WANTED.other_ms as f64);
-        assert_eq!(limits(&[find("share-groups")]).dial_ms, WANTED.dial_ms as f64);
-        for attack in attacks::all().filter(|attack| attack.wanted.durable_ms == 0) {
+        assert_eq!(limits(&[]).other_ms, USUAL_LIMITS.other_ms as f64);
+        assert_eq!(limits(&[find("share-groups")]).dial_ms, USUAL_LIMITS.dial_ms as f64);
+        for attack in attacks::all().filter(|attack| attack.limits.durable_ms == 0) {
             assert_eq!(limits(&[attack]).durable_ms, f64::INFINITY);
         }
     }

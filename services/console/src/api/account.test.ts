@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { asksForCode, digits } from './account'
+import { asksForCode, codeToSend } from './account'
 import { isLink, tokenOf } from './linkToken'
 import { Problem } from './problem'
 
@@ -8,7 +8,7 @@ test.each([
   [' 492039 ', '492039'],
   [' k3vx-9m2c-t7qa-hd5w ', 'k3vx-9m2c-t7qa-hd5w'],
 ])('the code %j is sent as %j', (typed, sent) => {
-  expect(digits(typed)).toBe(sent)
+  expect(codeToSend(typed)).toBe(sent)
 })
 
 test.each([

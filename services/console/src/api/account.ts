@@ -21,7 +21,7 @@ const named = (key: string) => ({ header: { 'Idempotency-Key': key } })
 
 /** The recovery codes are shown once, so a repetition needs the key of the first request. */
 export const confirmSecondFactor = ({ code }: Schemas['FirstCode'], key: string) =>
-  body(api.POST('/me/second-factor/confirm', { params: named(key), body: { code: digits(code) } }))
+  body(api.POST('/me/second-factor/confirm', { params: named(key), body: { code: codeToSend(code) } }))
 
 export const newRecoveryCodes = (proof: Proof, key: string) =>
   body(api.POST('/me/second-factor/recovery-codes', { params: named(key), body: proof }))
@@ -30,7 +30,7 @@ export const disableSecondFactor = (proof: Proof) =>
   body(api.POST('/me/second-factor/disable', { body: proof }))
 
 /** Apps show the six digits in two groups. */
-export const digits = (code: string) => {
+export const codeToSend = (code: string) => {
   const joined = code.replace(/\s/g, '')
   return /^\d+$/.test(joined) ? joined : code.trim()
 }

@@ -2,7 +2,7 @@
 
 import { queryOptions } from '@tanstack/react-query'
 import { base64url, fromBase64url } from '../lib/base64url'
-import { digits, type Proof, signIn } from './account'
+import { codeToSend, type Proof, signIn } from './account'
 import { api, body, type Schemas } from './client'
 import { Problem } from './problem'
 
@@ -101,7 +101,7 @@ export interface Typed {
 }
 
 async function factorOf({ code, hasPasskey }: Omit<Typed, 'password'>) {
-  if (code !== '') return { code: digits(code) }
+  if (code !== '') return { code: codeToSend(code) }
   if (!hasPasskey) return {}
   return { passkey: await answer(await body(api.POST('/me/passkeys/challenge'))) }
 }

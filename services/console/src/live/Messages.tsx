@@ -124,7 +124,7 @@ export function Messages({ messages, find, height, onOpen, hint = HINT, isNewSho
 
 /** Characters of a payload in which the search looks. */
 const SEARCHED_CHARS = 2_000
-/** Rows are searched again with each flush, so their texts are made once. */
+/** Rows are searched again with each flush of the log, so their texts are made once. */
 const searched = new WeakMap<Message, string>()
 
 function textOf(message: Message) {

@@ -2,7 +2,7 @@ import { Anchor, Button, Divider, Group, Stack, Text, TextInput } from '@mantine
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { type FormEvent, type ReactNode, useState } from 'react'
-import { asksForCode, digits, isCodeMissing, signIn } from '../api/account'
+import { asksForCode, codeToSend, isCodeMissing, signIn } from '../api/account'
 import { localLinkProblem } from '../api/local'
 import { canUsePasskeys, type PasskeyRequest, signInWithBoth, signInWithPasskey } from '../api/passkeys'
 import { Problem } from '../api/problem'
@@ -49,7 +49,7 @@ export function SignInSteps({ lead, email: known = '', onSignedIn: onSuccess }: 
   const signingIn = useMutation({
     mutationFn: (by?: Factor) => {
       if (!by) return signIn(email, password)
-      if ('code' in by) return signIn(email, password, { code: digits(by.code) })
+      if ('code' in by) return signIn(email, password, { code: codeToSend(by.code) })
       // The server accepts a challenge once. Without one, signInWithBoth requests the next.
       setChallenge(null)
       return signInWithBoth(email, password, challenge)
@@ -158,7 +158,7 @@ export function SignInSteps({ lead, email: known = '', onSignedIn: onSuccess }: 
   )
 }
 
-/** Room for spaces between the six digits, which `digits` removes. */
+/** Room for spaces between the six digits, which `codeToSend` removes. */
 const CODE_LENGTH_MAX = 12
 
 /** The second factor of a sign-in. */

@@ -77,7 +77,7 @@ export function Overview() {
       <div className={`${ui.two} ${ui.twoBottom}`}>
         <Loaded query={incidents} height={200}>
           {({ items }) => (
-            <Reasons incidents={items} since={now - range.seconds * 1000} span={spanText(range)} />
+            <Reasons incidents={items} sinceMs={now - range.seconds * 1000} span={spanText(range)} />
           )}
         </Loaded>
         <LastEvents />

@@ -137,15 +137,15 @@ interface EditProps {
   onDone: () => void
 }
 
-export function Edit({ credential: latest, onRotated, onDone }: EditProps) {
+export function Edit({ credential, onRotated, onDone }: EditProps) {
   const { path, can } = useBroker()
-  const [credential] = useState(latest)
-  const [enabled, setEnabled] = useState(credential?.enabled ?? true)
-  const [group, setGroup] = useState(credential?.group ?? null)
-  const [rules, setRules] = useState(credential?.rules ?? [])
-  const [limits, setLimits] = useState(() => limitsOf(credential))
-  if (!credential || !latest) return <Gone title="There is no such credential" onClose={onDone} />
-  const { user } = credential
+  const [before] = useState(credential)
+  const [enabled, setEnabled] = useState(before?.enabled ?? true)
+  const [group, setGroup] = useState(before?.group ?? null)
+  const [rules, setRules] = useState(before?.rules ?? [])
+  const [limits, setLimits] = useState(() => limitsOf(before))
+  if (!before || !credential) return <Gone title="There is no such credential" onClose={onDone} />
+  const { user } = before
   if (!can('access:write')) return <RuleEditor rules={rules} onChange={setRules} isReadOnly />
   return (
     <Stack gap="xl">
@@ -153,12 +153,7 @@ export function Edit({ credential: latest, onRotated, onDone }: EditProps) {
         verb="Save credential"
         isDisabled={!rulesAreRight(rules)}
         act={(overwrites) =>
-          changeCredential(
-            path,
-            credential,
-            { enabled, group, rules, ...limitsSent(limits, credential) },
-            overwrites,
-          )
+          changeCredential(path, before, { enabled, group, rules, ...limitsSent(limits, before) }, overwrites)
         }
         onDone={() => {
           done(`${user} was changed.`)
@@ -184,7 +179,7 @@ export function Edit({ credential: latest, onRotated, onDone }: EditProps) {
         )}
       </Form>
       <Divider />
-      <Rotate credential={latest} onRotated={onRotated} />
+      <Rotate credential={credential} onRotated={onRotated} />
       <Divider />
       <Confirm
         verb="Delete credential"

@@ -13,15 +13,15 @@ const REASONS_SHOWN = 6
 
 interface ReasonsProps {
   incidents: Incident[]
-  since: number
+  sinceMs: number
   /** Such as "the last 5 minutes". */
   span: string
 }
 
 /** Refusals, drops and reached limits by reason. */
-export function Reasons({ incidents, since, span }: ReasonsProps) {
+export function Reasons({ incidents, sinceMs, span }: ReasonsProps) {
   const { broker } = useBroker()
-  const reasons = reasonsOf(incidents, since)
+  const reasons = reasonsOf(incidents, sinceMs)
   const most = reasons[0]?.count ?? 1
   const rest = reasons.slice(REASONS_SHOWN).reduce((sum, one) => sum + one.count, 0)
   return (
