@@ -23,10 +23,10 @@ const COST: u64 = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AdmissionRefusal {
     Rate,
-    Limit,
+    BrokerConnects,
     /// The server cannot keep up with the admitted clients.
     Busy,
-    Quota,
+    BrokerConnections,
     SpendCap,
 }
 

@@ -218,8 +218,8 @@ fn what_is_too_large_to_be_kept_is_refused_at_once() {
             if waits { AdmissionAnswer::Waits } else { AdmissionAnswer::Refused(AdmissionRefusal::Rate) };
         assert_eq!(admission.ask(2, 1, bytes, true, 0, 0), expected, "{bytes}");
         let expected =
-            if waits { AdmissionAnswer::Waits } else { AdmissionAnswer::Refused(AdmissionRefusal::Quota) };
-        assert_eq!(admission.refuse(3, AdmissionRefusal::Quota, bytes, 0, 0), expected, "{bytes}");
+            if waits { AdmissionAnswer::Waits } else { AdmissionAnswer::Refused(AdmissionRefusal::SpendCap) };
+        assert_eq!(admission.refuse(3, AdmissionRefusal::SpendCap, bytes, 0, 0), expected, "{bytes}");
     }
 }
 

@@ -58,8 +58,7 @@ impl Authenticator {
             let mailboxes = mailboxes.clone();
             let answered = move |answer: CheckedPassword<Context>| {
                 let (connection, outcome) = (answer.context.connection, outcome(&answer));
-                let mut mail = vec![Mail::Authenticated { connection, outcome }];
-                mailboxes[usize::from(connection.core)].deliver(&mut mail, 0);
+                mailboxes[usize::from(connection.core)].post(Mail::Authenticated { connection, outcome });
             };
             let now = Box::new(move || seconds(clock.now()));
             Checker::start(checker_threads(), &key, now, Box::new(answered))

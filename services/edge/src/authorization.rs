@@ -13,9 +13,9 @@ use millrace_access::secrets::generated::HashKeys;
 use crate::connection_id::ConnectionId;
 
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedAccess {
     pub(crate) access: BrokerAccess,
-    pub(crate) keys: HashKeys,
+    pub(crate) hash_keys: HashKeys,
     /// The key of fake SCRAM verifiers for unknown users.
     pub(crate) fake: FakeKey,
     /// The broker's change counter when the records were read.
@@ -25,18 +25,17 @@ pub(crate) struct Loaded {
 /// A broker's records as they are in the store now.
 pub(crate) struct BrokerRecords {
     /// `None`: the server's settings decide who may connect.
-    pub(crate) access: Option<Loaded>,
+    pub(crate) access: Option<LoadedAccess>,
     pub(crate) limits: Limits,
     /// Somebody can see the broker's incidents.
     pub(crate) has_tenant: bool,
-    /// The change counter that the records belong to.
     pub(crate) changes: u64,
 }
 
 pub(crate) struct Granted {
     pub(crate) identity: Arc<ProvenIdentity>,
     pub(crate) grant: Grant,
-    /// [`Loaded::changes`] of the records that decided.
+    /// [`LoadedAccess::changes`] of the records that decided.
     pub(crate) changes: u64,
     /// The state of a re-authentication, while it lasts.
     pub(crate) anew: Option<ExchangeTurn>,
@@ -80,7 +79,7 @@ pub(crate) enum ExchangeStep {
     Renewed(Grant, Box<[u8]>),
 }
 
-/// Result of a login at a broker that uses the files.
+/// Result of a login at a broker that is not managed, and so uses the password file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoginOutcome {
     Accepted,

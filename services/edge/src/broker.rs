@@ -15,7 +15,7 @@ use millrace_access::bans::Bans;
 use millrace_router::{Edit, Router, TopicTree, TreeSnapshot};
 use millrace_session::{Budget, Message};
 
-use crate::authorization::{BrokerRecords, Loaded};
+use crate::authorization::{BrokerRecords, LoadedAccess};
 use crate::client_traces::Traces;
 use crate::elsewhere::Elsewhere;
 use crate::home::{Home, Loads};
@@ -125,11 +125,11 @@ impl Brokers {
         known.by_id.insert(broker.id, broker.clone());
     }
 
-    pub(crate) fn webhooks_changed(&self, id: u64) {
+    pub(crate) fn note_changed_webhooks(&self, id: u64) {
         self.webhooks.lock().unwrap_or_else(PoisonError::into_inner).push(id);
     }
 
-    pub(crate) fn take_webhooks_changed(&self) -> Vec<u64> {
+    pub(crate) fn take_changed_webhooks(&self) -> Vec<u64> {
         std::mem::take(&mut self.webhooks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -198,7 +198,7 @@ pub(crate) struct ClientMemory {
 /// The records of the control plane about a broker, as this process last read them.
 struct FromControl {
     /// Authentication methods and rules; `None`: the server's settings apply.
-    access: RwLock<Option<Arc<Loaded>>>,
+    access: RwLock<Option<Arc<LoadedAccess>>>,
     bans: RwLock<Option<Arc<Bans>>>,
     /// The version of the access settings that was read; [`u64::MAX`]: they must be read again.
     access_changes: AtomicU64,
@@ -271,7 +271,7 @@ impl Broker {
         self.client_memory.alias_bytes.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
     }
 
-    pub(crate) fn access(&self) -> Option<Arc<Loaded>> {
+    pub(crate) fn access(&self) -> Option<Arc<LoadedAccess>> {
         self.control.access.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -22,6 +22,7 @@ use crate::jobs::{
 };
 use crate::quota::Limit;
 use crate::routes::{RouteProgress, Routes};
+use crate::streams::GroupNumber;
 
 pub(crate) enum Mail {
     /// A connection whose client id this core owns, with the bytes received so far.
@@ -33,13 +34,13 @@ pub(crate) enum Mail {
         message: Arc<Message>,
         from: Option<ConnectionId>,
     },
-    /// A message for one member of the shared subscription with this id.
+    /// A message for one member of a shared subscription.
     Shared {
         routes: Arc<Routes>,
         receiver: Receiver,
         message: Arc<Message>,
         from: Option<ConnectionId>,
-        group: u64,
+        group: GroupNumber,
     },
     /// Receivers lag: pause reading from this publisher, unless most of its receivers on all cores do not.
     Congested {
@@ -96,9 +97,9 @@ pub(crate) enum Mail {
     Unsaved(Box<Checkpoint>),
     /// The store has removed the will of a client that has sent DISCONNECT.
     Left(ConnectionId),
-    /// Every job submitted before the barrier `fence` is committed, at or before the position `through`.
-    Marked {
-        fence: u64,
+    /// Every job submitted before the barrier `number` is committed, at or before the position `through`.
+    BarrierPassed {
+        number: u64,
         through: Position,
     },
     /// A session has waited for the fan-outs of its broker up to this number, and becomes live.
@@ -142,6 +143,6 @@ pub(crate) type Mailbox = millrace_mailbox::Mailbox<Mail, Waker>;
 pub(crate) fn ask_clients(mailboxes: &[Mailbox], broker: Arc<Broker>, question: Question, done: Done) {
     let asked = Arc::new(ClientSearch::new(mailboxes.len(), broker, question, done));
     for mailbox in mailboxes {
-        mailbox.deliver(&mut vec![Mail::Clients(asked.clone())], 0);
+        mailbox.post(Mail::Clients(asked.clone()));
     }
 }

@@ -80,7 +80,7 @@ impl UsageCounter {
     }
 
     /// Counts a message that was submitted to the store, which counts it again as stored.
-    pub(crate) fn left_with_store(&self, bytes: usize) {
+    pub(crate) fn submitted(&self, bytes: usize) {
         self.stored.add(1);
         self.stored_bytes.add(bytes);
     }
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(amount, Amount { messages: 4, units: 1 + 1 + 2 + 3, bytes: 18_194 });
         let meter = UsageCounter::default();
         meter.received.add(amount, 3);
-        meter.left_with_store(5);
+        meter.submitted(5);
         let read = reading(&[meter], 0);
         assert_eq!((read.received, read.all_received), ([21, 54_582], [13, 54_587]));
     }

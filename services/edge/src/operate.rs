@@ -113,7 +113,7 @@ impl Edge {
         };
         let mailboxes = &self.process.mailboxes;
         let core = usize::try_from(self.process.open_connections()).unwrap_or(0) % mailboxes.len();
-        mailboxes[core].deliver(&mut vec![Mail::Adopt(Box::new(adopted))], 0);
+        mailboxes[core].post(Mail::Adopt(Box::new(adopted)));
         Ok(ours)
     }
 
@@ -174,7 +174,7 @@ impl Edge {
                 publisher: 0,
                 retains: true,
                 reserved: None,
-                deliver: false,
+                waits_for_commit: false,
                 fence: None,
                 skip_if: None,
                 queued_us: 0,
@@ -200,7 +200,7 @@ impl Edge {
         let core = usize::from(owner.core());
         let purge = Purge { broker, client, was_online: false, done };
         let mail = Mail::Purge(Box::new(purge), owner.into_claim());
-        self.process.mailboxes[core].deliver(&mut vec![mail], 0);
+        self.process.mailboxes[core].post(mail);
         Ok(answer)
     }
 

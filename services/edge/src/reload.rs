@@ -152,7 +152,7 @@ fn load_rules(process: &Process) -> Result<(), String> {
 fn notify_loops(process: &Process, users: Vec<Box<str>>) {
     let users: Arc<[Box<str>]> = users.into();
     for mailbox in &*process.mailboxes {
-        mailbox.deliver(&mut vec![Mail::FilesChanged(users.clone())], 0);
+        mailbox.post(Mail::FilesChanged(users.clone()));
     }
 }
 

@@ -68,24 +68,25 @@ pub(crate) struct StoredGroup {
     pub(crate) filter: Box<str>,
 }
 
+/// A shared subscription in sessions, mail and routes: even with a stream, odd without one; 0: none.
+pub(crate) type GroupNumber = u64;
+
 impl StoredGroup {
-    /// Its number in sessions; numbers of groups without a stream are odd.
-    pub(crate) fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> GroupNumber {
         self.stream << 1
     }
 
     /// The stream of a group by its number; `None`: the group has no stream.
-    pub(crate) fn stream_of(number: u64) -> Option<StreamId> {
+    pub(crate) fn stream_of(number: GroupNumber) -> Option<StreamId> {
         (number != 0 && number & 1 == 0).then_some(number >> 1)
     }
 }
 
-/// The number that stands in sessions for a shared subscription without a stream: odd, so never that of a [`StoredGroup`].
-pub(crate) fn group_id(group: &ShareGroup) -> u64 {
+pub(crate) fn group_id(group: &ShareGroup) -> GroupNumber {
     id_of(group.name(), group.filter())
 }
 
-pub(crate) fn id_of(name: &str, filter: &str) -> u64 {
+pub(crate) fn id_of(name: &str, filter: &str) -> GroupNumber {
     foldhash::fast::FixedState::default().hash_one((name, filter)) | 1
 }
 

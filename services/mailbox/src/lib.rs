@@ -75,6 +75,11 @@ impl<M, W: Wake> Mailbox<M, W> {
         self.wake()
     }
 
+    /// Delivers mail of a few bytes, which [`Mailbox::bytes`] does not count.
+    pub fn post(&self, mail: M) {
+        self.deliver(&mut vec![mail], 0);
+    }
+
     pub fn wake(&self) -> bool {
         // `sleep` sets the flag before it locks, so either this thread sees the flag or the loop sees the mail; a flag that
         // `awake` has not cleared yet costs a needless wake only.
@@ -85,10 +90,9 @@ impl<M, W: Wake> Mailbox<M, W> {
         sleeps
     }
 
-    /// `into` must be empty.
-    pub fn take(&self, into: &mut Vec<M>) {
+    pub fn take(&self, empty: &mut Vec<M>) {
         let mut waiting = self.waiting();
-        std::mem::swap(&mut waiting.mail, into);
+        std::mem::swap(&mut waiting.mail, empty);
         waiting.bytes = 0;
         // Stored under the lock, so that bytes which another thread adds next are not overwritten.
         self.bytes.store(0, Ordering::Relaxed);

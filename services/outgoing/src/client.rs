@@ -106,7 +106,8 @@ impl HttpClient {
         mut request: Request<Full<Bytes>>,
         bytes_max: usize,
     ) -> Result<Response, CallError> {
-        if self.connections.available_permits() < CALLS_MAX {
+        let are_connections_short = self.connections.available_permits() < CALLS_MAX;
+        if are_connections_short {
             request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let (head, body) = self.pool.request(request).await.map_err(failed)?.into_parts();

@@ -59,9 +59,9 @@ impl Lookups {
     ) -> Self {
         let shares = Permits::new(PermitLimits {
             all: LOOKUPS_MAX,
-            per_host: LOOKUPS_PER_SHARE_MAX,
+            per_name: LOOKUPS_PER_SHARE_MAX,
             waiting: WAITING_MAX,
-            waiting_per_host: WAITING_PER_HOST_MAX,
+            waiting_per_name: WAITING_PER_HOST_MAX,
         });
         Self { shares: Arc::new(shares), resolve: Box::new(resolve), longest, kept: LookupCache::default() }
     }

@@ -10,94 +10,94 @@ use crate::limits::{CALLS_MAX, CALLS_PER_HOST_MAX, CALLS_PER_SHARE_MAX, WAITING_
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PermitLimits {
     pub(crate) all: usize,
-    pub(crate) per_host: usize,
+    pub(crate) per_name: usize,
     pub(crate) waiting: usize,
-    pub(crate) waiting_per_host: usize,
+    pub(crate) waiting_per_name: usize,
 }
 
 /// Limits of a share's calls to one host. They need no limit in total, because each call takes a permit of its share next.
 pub(crate) const HOSTS: PermitLimits = PermitLimits {
     all: Semaphore::MAX_PERMITS,
-    per_host: CALLS_PER_HOST_MAX,
+    per_name: CALLS_PER_HOST_MAX,
     waiting: WAITING_MAX,
-    waiting_per_host: WAITING_PER_HOST_MAX,
+    waiting_per_name: WAITING_PER_HOST_MAX,
 };
 
 pub(crate) const SHARES: PermitLimits =
-    PermitLimits { all: CALLS_MAX, per_host: CALLS_PER_SHARE_MAX, ..HOSTS };
+    PermitLimits { all: CALLS_MAX, per_name: CALLS_PER_SHARE_MAX, ..HOSTS };
 
 #[derive(Debug)]
 pub(crate) struct Permits {
     limits: PermitLimits,
     all: Arc<Semaphore>,
-    hosts: Mutex<Hosts>,
+    names: Mutex<PermitsByName>,
 }
 
 #[derive(Debug, Default)]
-struct Hosts {
-    by_name: HashMap<Arc<str>, HostPermits>,
+struct PermitsByName {
+    by_name: HashMap<Arc<str>, NamedPermits>,
     calls: usize,
 }
 
 #[derive(Debug)]
-struct HostPermits {
+struct NamedPermits {
     permits: Arc<Semaphore>,
     calls: usize,
 }
 
 pub(crate) struct Permit {
-    _host: OwnedSemaphorePermit,
+    _of_name: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
-    _noted: HostGuard,
+    _queued: QueuedCall,
 }
 
-struct HostGuard {
+struct QueuedCall {
     permits: Arc<Permits>,
-    host: Arc<str>,
+    name: Arc<str>,
 }
 
 impl Permits {
     pub(crate) fn new(limits: PermitLimits) -> Self {
-        Self { limits, all: Arc::new(Semaphore::new(limits.all)), hosts: Mutex::default() }
+        Self { limits, all: Arc::new(Semaphore::new(limits.all)), names: Mutex::default() }
     }
 
-    /// `None` when the queue is full. Takes the host's permit first, so that callers of a slow host
+    /// `None` when the queue is full. Takes the name's permit first, so that callers of a slow host
     /// hold no global permit while they wait.
-    pub(crate) async fn take(self: &Arc<Self>, host: &str) -> Option<Permit> {
-        let (noted, permits) = self.note(host)?;
-        let host = permits.acquire_owned().await.ok()?;
+    pub(crate) async fn take(self: &Arc<Self>, name: &str) -> Option<Permit> {
+        let (queued, permits) = self.note(name)?;
+        let of_name = permits.acquire_owned().await.ok()?;
         let all = self.all.clone().acquire_owned().await.ok()?;
-        Some(Permit { _host: host, _all: all, _noted: noted })
+        Some(Permit { _of_name: of_name, _all: all, _queued: queued })
     }
 
-    /// Counts a call in the queue of its host; `None` when a queue is full.
-    fn note(self: &Arc<Self>, host: &str) -> Option<(HostGuard, Arc<Semaphore>)> {
-        let mut guard = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        let hosts = &mut *guard;
-        let known = hosts.by_name.get(host).map_or(0, |host| host.calls);
-        if hosts.calls >= self.limits.waiting || known >= self.limits.waiting_per_host {
+    /// Counts a call in the queue of its name; `None` when a queue is full.
+    fn note(self: &Arc<Self>, name: &str) -> Option<(QueuedCall, Arc<Semaphore>)> {
+        let mut guard = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = &mut *guard;
+        let known = names.by_name.get(name).map_or(0, |named| named.calls);
+        if names.calls >= self.limits.waiting || known >= self.limits.waiting_per_name {
             return None;
         }
-        let name: Arc<str> = host.into();
-        let permits = self.limits.per_host;
-        let new_host = || HostPermits { permits: Arc::new(Semaphore::new(permits)), calls: 0 };
-        let host = hosts.by_name.entry(name.clone()).or_insert_with(new_host);
-        host.calls += 1;
-        hosts.calls += 1;
-        Some((HostGuard { permits: self.clone(), host: name }, host.permits.clone()))
+        let name: Arc<str> = name.into();
+        let permits = self.limits.per_name;
+        let new = || NamedPermits { permits: Arc::new(Semaphore::new(permits)), calls: 0 };
+        let named = names.by_name.entry(name.clone()).or_insert_with(new);
+        named.calls += 1;
+        names.calls += 1;
+        Some((QueuedCall { permits: self.clone(), name }, named.permits.clone()))
     }
 }
 
-impl Drop for HostGuard {
+impl Drop for QueuedCall {
     fn drop(&mut self) {
-        let mut hosts = self.permits.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        hosts.calls -= 1;
-        let left = hosts.by_name.get_mut(&self.host).map(|host| {
-            host.calls -= 1;
-            host.calls
+        let mut names = self.permits.names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.calls -= 1;
+        let left = names.by_name.get_mut(&self.name).map(|named| {
+            named.calls -= 1;
+            named.calls
         });
         if left == Some(0) {
-            hosts.by_name.remove(&self.host);
+            names.by_name.remove(&self.name);
         }
     }
 }
@@ -127,8 +127,8 @@ mod tests {
         taken.pop();
         assert!(now(permits.take("slow:443")).unwrap().is_some());
         taken.clear();
-        assert!(permits.hosts.lock().unwrap().by_name.is_empty());
-        assert_eq!(permits.hosts.lock().unwrap().calls, 0);
+        assert!(permits.names.lock().unwrap().by_name.is_empty());
+        assert_eq!(permits.names.lock().unwrap().calls, 0);
     }
 
     #[test]

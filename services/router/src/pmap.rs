@@ -94,7 +94,7 @@ impl<T> Map<T> {
     }
 
     /// The entry with the lowest address above `after`. The map must have been built with the same
-    /// `address`.
+    /// `address`; an entry with the same address as another one may be passed over.
     pub(crate) fn next_after(&self, after: u64, address: impl Fn(&T) -> u64 + Copy) -> Option<&T> {
         self.next_at(Some(after), 0, address)
     }

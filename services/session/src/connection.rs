@@ -37,7 +37,7 @@ pub struct Connection {
     is_bridge: bool,
     /// The CONNECT named the authentication method of [`SessionSettings`].
     has_method: bool,
-    requested_expiry: bool,
+    has_requested_expiry: bool,
     keep_alive_s: u16,
     requested_keep_alive_s: u16,
     receive_maximum: u16,
@@ -56,7 +56,7 @@ impl Default for Connection {
             request_problem_information: true,
             is_bridge: false,
             has_method: false,
-            requested_expiry: false,
+            has_requested_expiry: false,
             keep_alive_s: 0,
             requested_keep_alive_s: 0,
             receive_maximum: u16::MAX,
@@ -111,8 +111,8 @@ impl Connection {
         self.requested_keep_alive_s
     }
 
-    pub(crate) fn open(&mut self, requested_expiry: bool) {
-        self.requested_expiry = requested_expiry;
+    pub(crate) fn open(&mut self, has_requested_expiry: bool) {
+        self.has_requested_expiry = has_requested_expiry;
         self.phase = Phase::Open;
     }
 

@@ -253,7 +253,7 @@ fn a_disconnect_may_shorten_the_session_but_not_make_one_last() {
     for (granted, reason, property, expected, holds) in cases {
         let mut client = Client::with(Version::V5, &[], settings);
         client.session.expiry_s = u32::try_from(granted).unwrap_or(0);
-        client.connection.as_mut().unwrap().requested_expiry = granted != 0;
+        client.connection.as_mut().unwrap().has_requested_expiry = granted != 0;
         let effect = client.disconnect(ReasonCode(reason), property.as_slice());
         assert!(effect.starts_with(expected), "{granted} {reason} {property:?}: {effect}");
         assert!(expected != "disconnect" || effect == expected, "{effect}");

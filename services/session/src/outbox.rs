@@ -27,6 +27,7 @@ pub struct OutboxEntry {
     pub message: Arc<Message>,
     pub qos: QoS,
     pub retain: bool,
+    /// A retained message for a new subscription.
     pub replay: bool,
     /// An earlier connection may have sent the message with QoS 1 before the server crashed.
     pub maybe_sent: bool,
@@ -293,7 +294,7 @@ impl Outbox {
         }));
         outbox.uncounted = outbox.entries().map(OutboxEntry::bytes_held).sum();
         if has_unordered_ids {
-            outbox.skip_ids();
+            outbox.switch_to_numbers();
         }
         outbox
     }
@@ -358,7 +359,7 @@ impl Outbox {
             self.resend -= self.slots.range(..self.resend).filter(|slot| slot.is_done()).count();
             self.slots.retain(|slot| !slot.is_done());
             (self.done, self.release_again) = (0, 0);
-            self.number_slots();
+            self.renumber_slots();
         }
         if self.slots.is_empty() && !self.skipped_ids {
             self.used = None;

@@ -206,7 +206,7 @@ impl Thread {
     async fn send_spans(&mut self) -> bool {
         let taken = || {
             let taken: Vec<_> = self.inbox.spans.try_iter().take(BATCH_MAX).collect();
-            self.inbox.spans_full.store(false, Ordering::Relaxed);
+            self.inbox.is_span_lost.store(false, Ordering::Relaxed);
             taken
         };
         let Some(pending) = take(&mut self.spans, taken) else {

@@ -51,7 +51,7 @@ impl QueueCounters {
 #[derive(Clone, Debug)]
 pub struct TelemetryQueue {
     spans: SyncSender<TraceSpan>,
-    spans_full: Arc<AtomicBool>,
+    is_span_lost: Arc<AtomicBool>,
     records: SyncSender<LogEntry>,
     counters: Arc<QueueCounters>,
 }
@@ -60,7 +60,7 @@ pub struct TelemetryQueue {
 pub struct TelemetryInbox {
     pub(crate) spans: Receiver<TraceSpan>,
     /// A span was dropped since the last time that the exporting thread took spans.
-    pub(crate) spans_full: Arc<AtomicBool>,
+    pub(crate) is_span_lost: Arc<AtomicBool>,
     pub(crate) records: Receiver<LogEntry>,
     pub(crate) counters: Arc<QueueCounters>,
 }
@@ -70,14 +70,14 @@ pub struct TelemetryInbox {
 pub fn queue() -> (TelemetryQueue, TelemetryInbox) {
     let (spans, spans_out) = sync_channel(SPANS_MAX);
     let (records, records_out) = sync_channel(RECORDS_MAX);
-    let (counters, spans_full) = (Arc::new(QueueCounters::default()), Arc::new(AtomicBool::new(false)));
+    let (counters, is_span_lost) = (Arc::new(QueueCounters::default()), Arc::new(AtomicBool::new(false)));
     let inbox = TelemetryInbox {
         spans: spans_out,
-        spans_full: Arc::clone(&spans_full),
+        is_span_lost: Arc::clone(&is_span_lost),
         records: records_out,
         counters: Arc::clone(&counters),
     };
-    (TelemetryQueue { spans, spans_full, records, counters }, inbox)
+    (TelemetryQueue { spans, is_span_lost, records, counters }, inbox)
 }
 
 impl TelemetryQueue {
@@ -85,7 +85,7 @@ impl TelemetryQueue {
     pub fn span(&self, span: TraceSpan) {
         let is_queued = self.spans.try_send(span).is_ok();
         if !is_queued {
-            self.spans_full.store(true, Ordering::Relaxed);
+            self.is_span_lost.store(true, Ordering::Relaxed);
         }
         self.count(Signal::Traces, is_queued);
     }
@@ -94,7 +94,7 @@ impl TelemetryQueue {
     /// spans would be dropped.
     #[must_use]
     pub fn has_room_for_spans(&self) -> bool {
-        !self.spans_full.load(Ordering::Relaxed)
+        !self.is_span_lost.load(Ordering::Relaxed)
     }
 
     pub(crate) fn record(&self, record: LogEntry) {

@@ -17,7 +17,7 @@ use crate::authorization::{Denied, Granted};
 pub(super) fn check(shared: &AccessContext, request: &AuthenticationRequest) -> Result<Granted, Denied> {
     let loaded = request.broker.access();
     let keys = match &loaded {
-        Some(loaded) => loaded.keys.clone(),
+        Some(loaded) => loaded.hash_keys.clone(),
         None => region_keys(shared)?,
     };
     let now_ms = shared.clock.unix_now_ms();

@@ -1,7 +1,7 @@
 //! Authentication and authorization of the clients of managed brokers, from the records in the store.
 //!
 //! A broker that the control plane has created, or whose access has been set there, is *managed*: its records
-//! ([`crate::authorization::Loaded`]) are read when it is opened, and again when the store reports a change. All other
+//! ([`crate::authorization::LoadedAccess`]) are read when it is opened, and again when the store reports a change. All other
 //! brokers use the files of the [`crate::authenticator`]. Limits and bans apply to both.
 //!
 //! Event loops queue CONNECTs at the [`AuthenticationService`]. Its threads read many credentials at once, check them, and reply

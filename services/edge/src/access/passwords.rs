@@ -13,14 +13,14 @@ use millrace_authentication::passwords::{
 
 use super::AuthenticationRequest;
 use super::service::{AccessContext, settle};
-use crate::authorization::{AccessDecision, Denied, Loaded};
+use crate::authorization::{AccessDecision, Denied, LoadedAccess};
 use crate::clock::seconds;
 use crate::metrics::Metric;
 use crate::{StartError, random};
 
 pub(super) struct CheckedLogin {
     pub(super) request: Box<AuthenticationRequest>,
-    pub(super) loaded: Arc<Loaded>,
+    pub(super) loaded: Arc<LoadedAccess>,
     pub(super) entry: ConnectAuthentication,
     pub(super) credential: Option<Credential>,
 }

@@ -11,7 +11,7 @@ use millrace_layers::{LayerError, Store, catalog};
 use millrace_storage::{Read, Transaction, block_on};
 use serde::de::DeserializeOwned;
 
-use crate::authorization::{BrokerRecords, Loaded};
+use crate::authorization::{BrokerRecords, LoadedAccess};
 use crate::broker::Broker;
 use crate::random;
 
@@ -63,9 +63,9 @@ pub(crate) fn load(store: &Store, broker: &Broker) -> Result<BrokerRecords, Laye
     }
     broker.set_bans(bans);
     let access = found.map(|(records, keys, decoy)| {
-        let keys = HashKeys::new(keys.into_iter().map(|key| (key.id, key.key))).unwrap_or_default();
+        let hash_keys = HashKeys::new(keys.into_iter().map(|key| (key.id, key.key))).unwrap_or_default();
         let fake = FakeKey::of_broker(&decoy, id);
-        Loaded { access: ready(&broker.name, records), keys, fake, changes }
+        LoadedAccess { access: ready(&broker.name, records), hash_keys, fake, changes }
     });
     Ok(BrokerRecords { access, limits, has_tenant, changes })
 }

@@ -10,7 +10,7 @@ use millrace_layers::LayerError;
 
 use super::AuthenticationRequest;
 use super::service::{AccessContext, settle};
-use crate::authorization::{Attempted, Denied, ExchangeStep, Loaded};
+use crate::authorization::{Attempted, Denied, ExchangeStep, LoadedAccess};
 use crate::connection_id::ConnectionId;
 use crate::mailbox::Mail;
 use crate::random;
@@ -25,7 +25,7 @@ pub(crate) struct ScramAttempt {
 
 pub(super) struct ScramLookup {
     attempt: Box<ScramAttempt>,
-    loaded: Arc<Loaded>,
+    loaded: Arc<LoadedAccess>,
     user: Box<str>,
     /// The data for an accepted client; `None` before the challenge.
     proven: Option<Vec<u8>>,
@@ -133,5 +133,5 @@ pub(super) fn send_outcome(
 ) {
     let attempted = Attempted { connection, outcome };
     let mail = Mail::Attempted(Box::new(attempted));
-    shared.mailboxes[usize::from(connection.core)].deliver(&mut vec![mail], 0);
+    shared.mailboxes[usize::from(connection.core)].post(mail);
 }

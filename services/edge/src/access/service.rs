@@ -1,4 +1,4 @@
-//! The threads that authenticate the clients of managed brokers.
+//! The threads that authenticate the clients of managed brokers, whose access records are in the store.
 
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -26,7 +26,7 @@ use super::webhooks::{self, AccessWebhooks};
 use super::{AuthenticationRequest, Review, ScramAttempt};
 use super::{connect_token, scram, watch};
 use crate::StartError;
-use crate::authorization::{AccessDecision, Denied, Granted, Loaded, Reviewed};
+use crate::authorization::{AccessDecision, Denied, Granted, LoadedAccess, Reviewed};
 use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 use crate::mailbox::{Mail, Mailbox};
@@ -55,7 +55,7 @@ pub(super) struct AccessContext {
 
 pub(super) struct PendingConnect {
     pub(super) request: Box<AuthenticationRequest>,
-    pub(super) loaded: Arc<Loaded>,
+    pub(super) loaded: Arc<LoadedAccess>,
     pub(super) entry: ConnectAuthentication,
 }
 
@@ -152,7 +152,7 @@ impl Drop for AuthenticationService {
 impl AccessContext {
     pub(super) fn report(&self, decision: AccessDecision) {
         let core = usize::from(decision.connection.core);
-        self.mailboxes[core].deliver(&mut vec![Mail::AccessDecided(Box::new(decision))], 0);
+        self.mailboxes[core].post(Mail::AccessDecided(Box::new(decision)));
     }
 
     /// Queues a client that has got what it waited for, or refuses it as "server busy" if the queue is full.
@@ -292,7 +292,7 @@ fn proceed(
             let now_ms = shared.clock.unix_now_ms();
             let credentials = request.credentials();
             let step =
-                entry.credential(&loaded.access, credential.as_ref(), credentials, &loaded.keys, now_ms);
+                entry.credential(&loaded.access, credential.as_ref(), credentials, &loaded.hash_keys, now_ms);
             if let AuthenticationStep::Hash(hashes) = step {
                 let hashes = hashes.into_iter().map(Into::into).collect();
                 let PendingConnect { request, loaded, entry } = pending;
@@ -320,10 +320,11 @@ fn answered_by_webhook(
     continue_with(shared, pending, next)
 }
 
-fn next(step: AuthenticationStep<'_>, loaded: &Loaded) -> LoginStep {
+fn next(step: AuthenticationStep<'_>, loaded: &LoadedAccess) -> LoginStep {
     match step {
         AuthenticationStep::Credential(user) => LoginStep::Credential(user),
         AuthenticationStep::Webhook(certificate_user) => LoginStep::Webhook(certificate_user),
+        // `Keys` and `Hash` do not come here: their callers have taken them.
         step => LoginStep::Over(settle(step, loaded).unwrap_or(Err(Denied::Unread))),
     }
 }
@@ -348,7 +349,7 @@ fn continue_with(
 }
 
 /// The result of the last step; `None`: the authentication has further steps.
-pub(super) fn settle(step: AuthenticationStep<'_>, loaded: &Loaded) -> Option<Result<Granted, Denied>> {
+pub(super) fn settle(step: AuthenticationStep<'_>, loaded: &LoadedAccess) -> Option<Result<Granted, Denied>> {
     Some(match step {
         AuthenticationStep::Accept(accepted) => {
             let (identity, grant) = *accepted;
@@ -362,8 +363,7 @@ pub(super) fn settle(step: AuthenticationStep<'_>, loaded: &Loaded) -> Option<Re
     })
 }
 
-/// A client whose credential cannot be read keeps its permissions until the watch tries
-/// again.
+/// A client whose credential cannot be read keeps its permissions until the watch tries again.
 fn review(shared: &AccessContext, reviews: &[Review]) {
     let user = |review: &Review| review.identity.user.clone();
     let users: Vec<_> = reviews.iter().map(user).collect();
@@ -389,7 +389,7 @@ fn review(shared: &AccessContext, reviews: &[Review]) {
         let outcome = access.review(&review.identity, credential.as_ref(), now_ms);
         let core = usize::from(review.connection.core);
         let reviewed = Reviewed { connection: review.connection, outcome };
-        shared.mailboxes[core].deliver(&mut vec![Mail::Reviewed(Box::new(reviewed))], 0);
+        shared.mailboxes[core].post(Mail::Reviewed(Box::new(reviewed)));
     }
     if let Some((error, broker)) = unread {
         shared.log_unread(&error, broker);

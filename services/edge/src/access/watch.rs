@@ -58,9 +58,9 @@ fn reload(shared: &AccessContext, broker: u64) {
         Ok(records) => broker.set_records(records),
         Err(error) => return log_unread(&broker, &error),
     }
-    shared.brokers.webhooks_changed(broker.id);
+    shared.brokers.note_changed_webhooks(broker.id);
     for mailbox in &*shared.mailboxes {
-        mailbox.deliver(&mut vec![Mail::AccessChanged(broker.clone())], 0);
+        mailbox.post(Mail::AccessChanged(broker.clone()));
     }
 }
 

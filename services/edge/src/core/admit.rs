@@ -82,8 +82,8 @@ impl Core {
         let refusal = match () {
             () if self.process.memory.pressure() >= Pressure::Connections => Some(AdmissionRefusal::Busy),
             () if broker.is_over_cap() => Some(AdmissionRefusal::SpendCap),
-            () if self.is_over_quota(broker, connect.client_id) => Some(AdmissionRefusal::Quota),
-            () if !broker.quota.take_connect(nanos(now)) => Some(AdmissionRefusal::Limit),
+            () if self.is_over_quota(broker, connect.client_id) => Some(AdmissionRefusal::BrokerConnections),
+            () if !broker.quota.take_connect(nanos(now)) => Some(AdmissionRefusal::BrokerConnects),
             () => None,
         };
         let asked = match refusal {
@@ -168,7 +168,7 @@ impl Core {
         };
         let counters = self.broker_counters(broker);
         let (counter, reason, what) = match refusal {
-            AdmissionRefusal::Rate | AdmissionRefusal::Limit => (
+            AdmissionRefusal::Rate | AdmissionRefusal::BrokerConnects => (
                 &counters.refused_rate,
                 ReasonCode::CONNECTION_RATE_EXCEEDED,
                 "too many clients are connecting: try again later",
@@ -178,7 +178,7 @@ impl Core {
                 ReasonCode::SERVER_BUSY,
                 "the server is behind with those that are connecting: try again later",
             ),
-            AdmissionRefusal::Quota => (
+            AdmissionRefusal::BrokerConnections => (
                 &counters.refused_quota,
                 ReasonCode::QUOTA_EXCEEDED,
                 "the broker has as many connections as it may have",
@@ -187,8 +187,8 @@ impl Core {
         };
         counter.add(1);
         let limit = match refusal {
-            AdmissionRefusal::Quota => Some(Limit::BrokerConnections),
-            AdmissionRefusal::Limit => Some(Limit::BrokerConnects),
+            AdmissionRefusal::BrokerConnections => Some(Limit::BrokerConnections),
+            AdmissionRefusal::BrokerConnects => Some(Limit::BrokerConnects),
             AdmissionRefusal::Rate | AdmissionRefusal::Busy | AdmissionRefusal::SpendCap => None,
         };
         match limit {

@@ -21,6 +21,7 @@ use crate::clock::ticks_of;
 use crate::connection_id::ConnectionId;
 use crate::encoding::record;
 use crate::home::HomeClaim;
+use crate::streams::GroupNumber;
 
 /// How often a connection with a long keep alive is checked, seconds. The calendar drops the entry of a lost
 /// connection at the next check, so entries do not pile up however fast clients come and go.
@@ -356,14 +357,19 @@ impl Core {
         }
     }
 
-    pub(super) fn pass_on(&mut self, broker: &Arc<Broker>, message: &Arc<Message>, group: u64) {
+    pub(super) fn pass_on(&mut self, broker: &Arc<Broker>, message: &Arc<Message>, group: GroupNumber) {
         let routes = self.routes_to(broker, message.topic());
         if let Some(receiver) = routes.group(group).and_then(|found| self.pick_member(found)) {
             self.deliver_shared(&routes, receiver, message, None, group);
         }
     }
 
-    pub(super) fn is_anybody_online(&mut self, broker: &Arc<Broker>, message: &Message, group: u64) -> bool {
+    pub(super) fn is_anybody_online(
+        &mut self,
+        broker: &Arc<Broker>,
+        message: &Message,
+        group: GroupNumber,
+    ) -> bool {
         let routes = self.routes_to(broker, message.topic());
         routes.group(group).is_some_and(|found| found.online() > 0)
     }

@@ -1,7 +1,7 @@
 //! Barriers: a session that reads from the store becomes live behind one, see [`super::persistent`].
 //!
-//! A barrier closes at the end of its turn. When every other core has ended the turn that it was in, this core submits a commit marker.
-//! The answer to the marker says that every message that was routed before the barrier is committed.
+//! A barrier closes at the end of its turn. When every other core has ended the turn that it was in, this core submits a
+//! [`Write::Barrier`], whose answer says that every message that was routed before the barrier is committed.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
@@ -26,18 +26,18 @@ pub(super) struct Barrier {
     broker: u64,
     turns: OpenTurns,
     sessions: Vec<Target>,
-    marked: bool,
+    is_submitted: bool,
 }
 
 impl Barriers {
     /// Returns the barrier of this turn for the sessions of a broker, and creates it for the first of them.
     fn open(&mut self, broker: u64) -> &mut Barrier {
         let is_open =
-            |barrier: &Barrier| barrier.turns.is_empty() && !barrier.marked && barrier.broker == broker;
+            |barrier: &Barrier| barrier.turns.is_empty() && !barrier.is_submitted && barrier.broker == broker;
         let at = self.open.iter().rposition(is_open).unwrap_or_else(|| {
             self.last += 1;
             let (turns, sessions) = (OpenTurns::new(), Vec::new());
-            self.open.push_back(Barrier { number: self.last, broker, turns, sessions, marked: false });
+            self.open.push_back(Barrier { number: self.last, broker, turns, sessions, is_submitted: false });
             self.open.len() - 1
         });
         &mut self.open[at]
@@ -60,56 +60,56 @@ impl Core {
         let Some(persistent) = &mut local.persistent else { return };
         if let Feed::Reading(reading) = &mut persistent.feed {
             let broker = local.broker.id;
-            let fence = self.barriers.open(broker);
-            reading.way = Way::Fenced(fence.number);
-            fence.sessions.push(target);
+            let barrier = self.barriers.open(broker);
+            reading.way = Way::Barrier(barrier.number);
+            barrier.sessions.push(target);
         }
     }
 
-    /// Closes the barrier of this turn, and submits a commit marker for each barrier that every core has passed. Must
+    /// Closes the barrier of this turn, and submits each barrier that every core has passed. Must
     /// be called at the end of a turn, before its jobs are submitted.
-    pub(super) fn pass_fences(&mut self) {
+    pub(super) fn submit_barriers(&mut self) {
         if self.barriers.open.is_empty() {
             return;
         }
         // Every turn that begins after this sees what the router has now.
         fence(Ordering::SeqCst);
         let (now, mut passed) = (self.others_in_turn(), Vec::new());
-        let mut fences = std::mem::take(&mut self.barriers.open);
-        for fence in fences.iter_mut().filter(|fence| !fence.marked) {
-            if fence.turns.is_empty() {
-                fence.turns = now.clone();
+        let mut barriers = std::mem::take(&mut self.barriers.open);
+        for barrier in barriers.iter_mut().filter(|barrier| !barrier.is_submitted) {
+            if barrier.turns.is_empty() {
+                barrier.turns = now.clone();
             } else {
-                self.still_in(&mut fence.turns);
+                self.still_in(&mut barrier.turns);
             }
-            if fence.turns.is_empty() {
-                fence.marked = true;
-                passed.push((fence.number, fence.broker));
+            if barrier.turns.is_empty() {
+                barrier.is_submitted = true;
+                passed.push((barrier.number, barrier.broker));
             }
         }
-        self.barriers.open = fences;
-        for (fence, broker) in passed {
-            self.queue_job(Write::Mark { core: self.index, fence, broker });
+        self.barriers.open = barriers;
+        for (number, broker) in passed {
+            self.queue_job(Write::Barrier { core: self.index, number, broker });
         }
     }
 
     /// True while a barrier, or jobs, wait for other cores.
     pub(super) fn waits_for_turns(&self) -> bool {
-        self.store_jobs.held.is_some() || self.barriers.open.iter().any(|fence| !fence.marked)
+        self.store_jobs.held.is_some() || self.barriers.open.iter().any(|barrier| !barrier.is_submitted)
     }
 
-    /// Takes the answer to a barrier's commit marker: everything that was routed before the barrier is committed.
-    pub(super) fn marked(&mut self, number: u64, through: Position) {
-        let Some(at) = self.barriers.open.iter().position(|fence| fence.number == number) else { return };
-        let Some(fence) = self.barriers.open.remove(at) else { return };
-        for target in fence.sessions {
+    /// Everything that was routed before the barrier is committed.
+    pub(super) fn barrier_passed(&mut self, number: u64, through: Position) {
+        let Some(at) = self.barriers.open.iter().position(|barrier| barrier.number == number) else { return };
+        let Some(barrier) = self.barriers.open.remove(at) else { return };
+        for target in barrier.sessions {
             let Some(local) = self.sessions.get_mut(target.slot as usize) else { continue };
             if local.generation != target.generation {
                 continue;
             }
             let Some(persistent) = &mut local.persistent else { continue };
             if let Feed::Reading(reading) = &mut persistent.feed
-                && reading.way == Way::Fenced(number)
+                && reading.way == Way::Barrier(number)
             {
                 reading.way = Way::Passed(through);
                 self.deliver_unstored(target.slot);

@@ -125,7 +125,7 @@ impl Core {
         let region = self.process.region.as_ref();
         if !is_known
             && region
-                .is_none_or(|region| region.have_confirmed(&routes.broker, persistent.live_copies.announced))
+                .is_none_or(|region| region.is_confirmed(&routes.broker, persistent.live_copies.announced))
         {
             // The session reads what was committed before all pods knew its filters.
             persistent.live_copies.announced = 0;

@@ -26,6 +26,7 @@ use crate::metering::UsageCounter;
 use crate::metrics::BrokerCounters;
 use crate::outbound::OutboundRoom;
 use crate::routes::{RouteProgress, Routes};
+use crate::streams::GroupNumber;
 pub(super) use runs::{RunCopies, SharedRun};
 
 #[derive(Clone, Copy, Debug)]
@@ -35,15 +36,15 @@ pub(super) struct Publisher {
     /// Its client, as [`LocalSession::publisher`] has it; 0: none is named.
     pub(super) client: u64,
     /// It may be paused for a lagging receiver, because it has no other receiver.
-    pub(super) may_wait: bool,
+    pub(super) may_be_paused: bool,
 }
 
 impl Publisher {
     /// The server, or a client of another pod.
-    pub(super) const NOBODY: Self = Self { id: None, client: 0, may_wait: false };
+    pub(super) const NOBODY: Self = Self { id: None, client: 0, may_be_paused: false };
 
     pub(super) fn of(routes: &Routes, id: Option<ConnectionId>, client: u64) -> Self {
-        Self { id, client, may_wait: routes.matched.receivers.len() <= 1 }
+        Self { id, client, may_be_paused: routes.matched.receivers.len() <= 1 }
     }
 }
 
@@ -95,7 +96,7 @@ impl Core {
         receiver: Receiver,
         message: &Arc<Message>,
         from: Option<ConnectionId>,
-        group: u64,
+        group: GroupNumber,
     ) {
         let core = receiver.target.core;
         self.spend(work::SINGLE_COPY);
@@ -104,7 +105,7 @@ impl Core {
         }
         if core == self.index {
             self.spend_bytes(message.size());
-            let publisher = Publisher { id: from, client: message.publisher(), may_wait: true };
+            let publisher = Publisher { id: from, client: message.publisher(), may_be_paused: true };
             let began = self.trace_began(message);
             self.deliver_one(&routes.broker, &receiver, message, publisher, group);
             return self.trace_delivered(began, &routes.broker, message, 1);
@@ -116,27 +117,27 @@ impl Core {
         }
     }
 
-    fn deliver_elsewhere(&self, routes: &Routes, receiver: &Receiver, message: &Message, group: u64) {
+    fn deliver_elsewhere(&self, routes: &Routes, receiver: &Receiver, message: &Message, group: GroupNumber) {
         if let (Some(group), Some(region)) = (routes.group(group), &self.process.region) {
             region.share(&routes.broker, group, receiver, message);
         }
     }
 
-    /// `shared`: the id of a shared subscription, whose messages are neither retained nor in the session's own streams; 0: none.
-    /// A copy that the session got as a retained message is not a loss.
+    /// Messages of a shared subscription (`group`) are neither retained nor in the session's own streams. A copy that the session
+    /// got as a retained message is not a loss.
     pub(super) fn deliver_one(
         &mut self,
         broker: &Broker,
         receiver: &Receiver,
         message: &Arc<Message>,
         from: Publisher,
-        shared: u64,
+        group: GroupNumber,
     ) {
         let Some(local) = local_session(&mut self.sessions, receiver) else { return };
         //= [MQTT-3.8.3-3] v5
         let Some(options) = receiver.copy_options(local.publisher == from.client) else { return };
         if let Some(new) = &mut local.new_subscriptions
-            && shared == 0
+            && group == 0
         {
             let take = new.take(message, self.now);
             self.work.spend((new.take_compared() / work::COMPARED_LEVELS) as u64);
@@ -162,11 +163,11 @@ impl Core {
             retain: options.retain_as_published && message.retain(),
             replay: false,
             maybe_sent: false,
-            shared,
+            shared: group,
             identifiers: options.identifiers,
         };
         if let Some(persistent) = &mut local.persistent
-            && shared == 0
+            && group == 0
         {
             let (waiting, bytes) = (local.session.waiting(), local.session.waiting_bytes());
             let is_behind = waiting >= limits::WAITING_MESSAGES_MAX || bytes >= limits::WAITING_BYTES_MAX;
@@ -212,7 +213,7 @@ impl Core {
         let mut behind = None;
         // With other receivers, this receiver loses the message: a slow reader costs only itself (P9).
         if out.busy
-            && from.may_wait
+            && from.may_be_paused
             && delivery.qos == QoS::AtMostOnce
             && out.outbound().room(soft_bytes, hard_bytes, self.now_ms) == OutboundRoom::Congested
             && from.id.filter(|_| delivery.shared == 0).is_none_or(|id| {

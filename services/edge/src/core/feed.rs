@@ -37,7 +37,7 @@ pub(super) enum Way {
     /// The session follows its streams and never becomes live: live copies are dropped, and the session reads their messages.
     Follows,
     /// Live copies are held until the barrier with this number is passed.
-    Fenced(u64),
+    Barrier(u64),
     /// Live copies are held. Everything routed before the barrier is committed up to here.
     Passed(Position),
     /// The same, and everything is read. The session becomes live when its broker's fan-outs up to this number have ended, because

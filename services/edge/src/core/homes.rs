@@ -202,12 +202,12 @@ mod tests {
 
     #[test]
     fn held_jobs_keep_the_claims_of_their_own_brokers() {
-        let mark = |broker| Job { write: Write::Mark { core: 0, fence: 1, broker }, ack: None };
+        let barrier = |broker| Job { write: Write::Barrier { core: 0, number: 1, broker }, ack: None };
         let mut shared = SharedMessages::default();
         shared.joined.push((3, 7));
         shared.settled.push(((4, 7), Position::MIN));
         let shared = Job { write: Write::Shared(Box::new(shared)), ack: None };
-        let mut held: Vec<u64> = brokers_of(&[mark(1), shared, mark(1)]).into_iter().collect();
+        let mut held: Vec<u64> = brokers_of(&[barrier(1), shared, barrier(1)]).into_iter().collect();
         held.sort_unstable();
         assert_eq!(held, [1, 3, 4]);
         assert!(brokers_of(&[]).is_empty());

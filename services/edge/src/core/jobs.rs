@@ -37,7 +37,7 @@ impl Core {
     /// none yet (`is_decided`), because they come from cores that are still in a turn and have not submitted them. So the detach,
     /// and every later job but messages, waits for the ends of those turns.
     pub(super) fn submit_jobs(&mut self) {
-        self.pass_fences();
+        self.submit_barriers();
         self.queue_shared_outcomes();
         let is_message = |job: &mut Job| matches!(job.write, Write::Publish(_) | Write::Confirmed { .. });
         let mut messages: Vec<Job> = self.store_jobs.queue.extract_if(.., is_message).collect();

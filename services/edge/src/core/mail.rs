@@ -103,7 +103,7 @@ impl Core {
                 Mail::Ids(ids, stored) => self.ids_written(*ids, stored),
                 Mail::Unsaved(checkpoint) => self.unsaved(*checkpoint),
                 Mail::Left(connection) => self.left(connection),
-                Mail::Marked { fence, through } => self.marked(fence, through),
+                Mail::BarrierPassed { number, through } => self.barrier_passed(number, through),
                 Mail::FannedOut(target, number) => self.fanned_out(target, number),
                 Mail::Page(target, version, page) => self.page(target, version, page),
                 Mail::Purge(purge, claim) => self.purge(purge, claim),

@@ -112,7 +112,7 @@ impl Core {
     }
 
     /// Publishes a message that must be stored before it is acknowledged. Receivers get it at once, but with QoS 2 only after
-    /// the commit (`deliver`; until then `uncommitted` counts it): before, a crash and a second try would deliver it twice.
+    /// the commit (until then `uncommitted` counts it): before, a crash and a second try would deliver it twice.
     fn publish_stored(
         &mut self,
         slot: u32,
@@ -126,14 +126,14 @@ impl Core {
         let is_ordered = retains && self.process.is_shared();
         // The store may refuse this message because of an earlier one that some receivers have not had (P4).
         let is_behind = self.has_unconfirmed(slot) || self.connections[slot as usize].uncommitted > 0;
-        let deliver = publish.qos == QoS::ExactlyOnce || is_ordered || is_behind;
-        self.connections[slot as usize].uncommitted += u32::from(deliver);
+        let waits_for_commit = publish.qos == QoS::ExactlyOnce || is_ordered || is_behind;
+        self.connections[slot as usize].uncommitted += u32::from(waits_for_commit);
         let (publisher, session) = (self.publisher_of(slot), self.connections[slot as usize].session);
         let local = &self.sessions[session as usize];
         let keeps_id = publish.qos == QoS::ExactlyOnce && local.persistent.is_some();
         // A connection that another pod has replaced sends nothing into the gap that its fenced QoS 2 messages leave, and
         // no retained message over a later one.
-        let is_fenced = keeps_id || deliver && self.process.is_shared() && local.epoch != 0;
+        let is_fenced = keeps_id || waits_for_commit && self.process.is_shared() && local.epoch != 0;
         let fence = is_fenced.then(|| local.key());
         let ack = PublishAck {
             broker: routes.broker.id,
@@ -143,16 +143,16 @@ impl Core {
             // QoS 0 has no acknowledgement.
             packet_id: publish.packet_id.unwrap_or(PacketId::MIN),
             keeps_id,
-            in_order: deliver,
+            waits_for_commit,
             publisher,
             holds_back: false,
         };
-        self.usage(&routes.broker).left_with_store(message.size());
+        self.usage(&routes.broker).submitted(message.size());
         let (routes, reserved) = self.retain_stored(routes, &message, retains);
-        if !deliver {
+        if !waits_for_commit {
             self.route(&routes, &message, from);
         }
-        let may_settle = !(deliver || retains || self.process.is_shared());
+        let may_settle = !(waits_for_commit || retains || self.process.is_shared());
         let skip_if = may_settle.then(|| routes.stored.skip_condition(&routes.matched.receivers)).flatten();
         let is_full = self.is_store_full_for(&routes.broker);
         self.note_reuse(&ack);
@@ -163,7 +163,7 @@ impl Core {
             publisher,
             retains,
             reserved,
-            deliver,
+            waits_for_commit,
             fence,
             skip_if,
             queued_us,

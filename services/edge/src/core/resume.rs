@@ -226,7 +226,7 @@ impl Core {
                 }
                 return self.deliver_held(target.slot);
             }
-            Way::Fenced(_) | Way::Passed(_) | Way::FansOut(_) => {}
+            Way::Barrier(_) | Way::Passed(_) | Way::FansOut(_) => {}
         }
         self.read_on(target.slot);
     }
@@ -252,7 +252,7 @@ impl Core {
         let Feed::Reading(reading) = &persistent.feed else { return };
         let is_read = match reading.way {
             Way::FansOut(_) => true,
-            Way::Fenced(_) | Way::Follows => reading.at_end,
+            Way::Barrier(_) | Way::Follows => reading.at_end,
             Way::Far | Way::Passed(_) => false,
         };
         let has_enough = waiting > WAITING_LOW || bytes >= limits::WAITING_BYTES_MAX;

@@ -18,7 +18,7 @@ use crate::connection_id::ConnectionId;
 use crate::elsewhere::is_here;
 use crate::jobs::{SharedMessages, Write};
 use crate::routes::Routes;
-use crate::streams::StoredGroup;
+use crate::streams::{GroupNumber, StoredGroup};
 
 impl Core {
     /// Hands a message to a member of each group, and leaves groups to later turns when that takes more than a slice.
@@ -31,7 +31,7 @@ impl Core {
         }
     }
 
-    /// Returns the index of the first group without the message.
+    /// Returns the index among [`Routes::live_groups`] of the first group without the message.
     pub(super) fn share_from(
         &mut self,
         routes: &Arc<Routes>,
@@ -40,12 +40,12 @@ impl Core {
         start: usize,
     ) -> usize {
         let end = self.work.spent() + work::SLICE;
-        for (index, (id, group)) in routes.live_groups(message).enumerate().skip(start) {
+        for (index, (number, group)) in routes.live_groups(message).enumerate().skip(start) {
             if self.work.spent() >= end {
                 return index;
             }
             match self.pick_member(group) {
-                Some(receiver) => self.deliver_shared(routes, receiver, message, from, id),
+                Some(receiver) => self.deliver_shared(routes, receiver, message, from, number),
                 None => self.spend(work::SINGLE_COPY),
             }
         }
@@ -53,7 +53,7 @@ impl Core {
     }
 
     /// Collects messages that their groups need no more.
-    pub(super) fn note_settled(&mut self, broker: u64, settled: Vec<(u64, StoredPosition)>) {
+    pub(super) fn note_settled(&mut self, broker: u64, settled: Vec<(GroupNumber, StoredPosition)>) {
         for (number, position) in settled {
             if let Some(stream) = StoredGroup::stream_of(number) {
                 self.store_jobs.shared.settled.push(((broker, stream), Position(position)));
@@ -70,33 +70,38 @@ impl Core {
         receiver: &Receiver,
         message: &Arc<Message>,
         from: Option<ConnectionId>,
-        group: u64,
+        number: GroupNumber,
     ) {
         self.spend(work::SINGLE_COPY);
-        let publisher = Publisher { id: from, client: message.publisher(), may_wait: true };
+        let publisher = Publisher { id: from, client: message.publisher(), may_be_paused: true };
         let here = local_session(&mut self.sessions, receiver).map(|local| local.connection != NONE);
         if here == Some(true) {
-            let other = self.member_with_room(broker, receiver, message, group);
+            let other = self.member_with_room(broker, receiver, message, number);
             let receiver = other.as_ref().unwrap_or(receiver);
             let began = self.trace_began(message);
             self.spend_bytes(message.size());
-            self.deliver_one(broker, receiver, message, publisher, group);
+            self.deliver_one(broker, receiver, message, publisher, number);
             return self.trace_delivered(began, broker, message, 1);
         }
-        if self.give_back(broker, message, group) {
+        if self.give_back(broker, message, number) {
             return;
         }
-        let passes_on = here.is_none() || self.is_anybody_online(broker, message, group);
+        let passes_on = here.is_none() || self.is_anybody_online(broker, message, number);
         if passes_on {
-            self.pass_on(broker, message, group);
+            self.pass_on(broker, message, number);
         } else {
-            self.deliver_one(broker, receiver, message, publisher, group);
+            self.deliver_one(broker, receiver, message, publisher, number);
         }
     }
 
     /// Passes on a message whose member has left: to a member that is online on this pod, or back to the store. Returns
     /// false, and does nothing, for a group without a stream.
-    pub(super) fn give_back(&mut self, broker: &Arc<Broker>, message: &Arc<Message>, number: u64) -> bool {
+    pub(super) fn give_back(
+        &mut self,
+        broker: &Arc<Broker>,
+        message: &Arc<Message>,
+        number: GroupNumber,
+    ) -> bool {
         let Some(stream) = StoredGroup::stream_of(number) else { return false };
         let routes = self.routes_to(broker, message.topic());
         // Without persistent members its stream has ended; members that are online continue with it.
@@ -154,20 +159,24 @@ impl Core {
         if let Some(other) = self.other_with_room(group, picked.target, looks) {
             return Some(other);
         }
-        if self.may_be_there(picked.target, &Cell::new(0)) {
+        // The caller pays for the delivery to this member, so only looks at further members are counted.
+        if !self.has_ended(picked.target) {
             return Some(picked);
         }
         group.pick_if(|target| self.may_be_there(target, looks))
     }
 
-    /// Not a session of this loop that has ended. Other loops know their own.
     fn may_be_there(&self, target: Target, looks: &Cell<u64>) -> bool {
         looks.set(looks.get() + work::SEEN);
-        let local = self.sessions.get(target.slot as usize);
-        target.core != self.index || local.is_some_and(|local| local.generation == target.generation)
+        !self.has_ended(target)
     }
 
-    /// A neighbour with room, if the member is full.
+    /// Whether a session of this loop has ended. Other loops know their own.
+    fn has_ended(&self, target: Target) -> bool {
+        let local = self.sessions.get(target.slot as usize);
+        target.core == self.index && local.is_none_or(|local| local.generation != target.generation)
+    }
+
     fn other_with_room(&self, group: &ShareGroup, member: Target, looks: &Cell<u64>) -> Option<Receiver> {
         let has_room = |target| {
             looks.set(looks.get() + work::SEEN);
@@ -183,7 +192,7 @@ impl Core {
         broker: &Arc<Broker>,
         receiver: &Receiver,
         message: &Message,
-        number: u64,
+        number: GroupNumber,
     ) -> Option<Receiver> {
         if self.has_room(receiver.target) {
             return None;
@@ -210,7 +219,6 @@ impl Core {
         })
     }
 
-    /// Notifies other pods of this pod's number of members in the groups of these filters.
     pub(super) fn announce_members<'f>(&self, broker: &Broker, filters: impl IntoIterator<Item = &'f str>) {
         let Some(region) = &self.process.region else { return };
         for filter in filters {

@@ -16,6 +16,7 @@ pub(crate) enum DueTimer {
         slot: u32,
         generation: u32,
     },
+    /// A client must have read its waiting answers.
     Answers {
         slot: u32,
         generation: u32,

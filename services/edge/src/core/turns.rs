@@ -120,7 +120,7 @@ impl Core {
         self.tracing.turn_us = began_us;
         self.work.begin_turn();
         let written = self.serve(events);
-        self.go_on_with_unfinished();
+        self.continue_unfinished();
         self.write_out(self.work.spent().max(work::TURN) + work::TURN - written.min(work::TURN));
         self.process.core(self.index).work_max.fetch_max(self.work.counted(), Ordering::Relaxed);
         let took_us = self.process.clock.micros().saturating_sub(began_us);
@@ -158,7 +158,7 @@ impl Core {
             || self.pauses.rates.next().is_some_and(|at| at <= self.now_ms)
     }
 
-    fn go_on_with_unfinished(&mut self) {
+    fn continue_unfinished(&mut self) {
         self.send_retained();
         self.remove_ended();
         self.look_at_due();

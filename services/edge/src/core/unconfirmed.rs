@@ -29,7 +29,7 @@ impl PublisherRefusals {
 
 impl Core {
     /// Notes a refusal that the connection at `slot` got; [`NONE`]: no connection gets it.
-    pub(super) fn note_refused(&mut self, ack: &PublishAck, slot: u32) {
+    pub(super) fn note_unconfirmed(&mut self, ack: &PublishAck, slot: u32) {
         if !ack.holds_back {
             return;
         }

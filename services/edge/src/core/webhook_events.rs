@@ -60,7 +60,7 @@ impl Core {
             publisher: 0,
             retains: false,
             reserved: None,
-            deliver: false,
+            waits_for_commit: false,
             fence: None,
             skip_if: None,
             queued_us: 0,

@@ -226,14 +226,14 @@ impl Core {
         while self.work.spent < TURN
             && let Some((_, waiting)) = self.work.waiting.pop()
         {
-            self.go_on_with(waiting);
+            self.continue_with(waiting);
         }
     }
 
-    fn go_on_with(&mut self, waiting: WaitingClient) {
+    fn continue_with(&mut self, waiting: WaitingClient) {
         match waiting {
             WaitingClient::ToRead(slot) => self.read_listed(slot),
-            WaitingClient::Stranger => self.go_on_with_stranger(),
+            WaitingClient::Stranger => self.continue_with_stranger(),
             WaitingClient::ToResume(id) => {
                 let began = self.begin_work(|core| core.broker_of(id.slot));
                 self.run_tasks(id);

@@ -68,8 +68,8 @@ impl Peers {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Pods that may want a topic. With `nudged` also pods with members of shared subscriptions to it.
-    pub(crate) fn wanting(&self, topic: &str, nudged: bool) -> Vec<PodId> {
+    /// Pods that may want a topic. With `with_groups` also pods with members of shared subscriptions to it.
+    pub(crate) fn wanting(&self, topic: &str, with_groups: bool) -> Vec<PodId> {
         let view = self.view.load();
         if view.is_empty() {
             return Vec::new();
@@ -77,7 +77,7 @@ impl Peers {
         let topic = TopicCode::of(topic);
         let wants = |digest: &Option<Arc<Digest>>| match digest {
             None => true,
-            Some(digest) => digest.may_match(&topic, nudged),
+            Some(digest) => digest.may_match(&topic, with_groups),
         };
         view.iter().filter(|(_, digest)| wants(digest)).map(|(pod, _)| *pod).collect()
     }
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_with_members_of_a_shared_subscription_are_nudged_and_get_no_copies() {
+    fn pods_with_members_of_a_shared_subscription_are_notified_and_get_no_copies() {
         let peers = Peers::default();
         peers.said(ONE, 1, filters(&["$share/g/a/+"]));
         assert_eq!((peers.wanting("a/b", false), peers.wanting("a/b", true)), (vec![], vec![ONE]));

@@ -17,14 +17,14 @@ pub(crate) struct Targets {
 
 impl Targets {
     /// The pods that may want the topic now, see [`Peers::wanting`]; `None`: no pod.
-    pub(crate) fn get(&self, peers: &Peers, topic: &str, nudged: bool) -> Option<Arc<[PodId]>> {
+    pub(crate) fn get(&self, peers: &Peers, topic: &str, with_groups: bool) -> Option<Arc<[PodId]>> {
         let generation = peers.generation();
         if self.nobody.load(Ordering::Relaxed) == generation {
             return None;
         }
         let mut known = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         if known.0 != generation {
-            *known = (generation, peers.wanting(topic, nudged).into());
+            *known = (generation, peers.wanting(topic, with_groups).into());
             if known.1.is_empty() {
                 self.nobody.store(generation, Ordering::Relaxed);
             }

@@ -1,7 +1,7 @@
 //! The stored form of a message in flight to a client, under its packet id.
 //!
-//! A message in a stream is referred to by its position. A message in no stream (a retained message for a new
-//! subscription) is stored whole.
+//! A message in a stream is referred to by its position, and is the session's alone, even if a shared subscription has given it
+//! the message. A message in no stream (a retained message for a new subscription) is stored whole.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -38,7 +38,7 @@ pub(crate) enum InFlightRow {
     },
     Released(Option<StoredPosition>),
     Whole(OutboxEntry),
-    /// Whole, and never sent to the client.
+    /// Whole, and never sent to the client: a retained message for a new subscription.
     Unsent(OutboxEntry),
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn encode(in_flight: &InFlight, unordered_ids: bool, clock: &Clock) -
         out.extend_from_slice(&identifier.to_le_bytes());
     }
     if position.is_none() {
-        out.extend_from_slice(&record::encode_entry(&entry.message, 0, clock));
+        out.extend_from_slice(&record::encode_entry(&entry.message, record::NO_PUBLISHER, clock));
     }
     out
 }
@@ -102,6 +102,7 @@ pub(crate) fn decode(bytes: &[u8], clock: &Clock) -> Option<InFlightRow> {
                     identifiers,
                 }));
             }
+            // No position follows later.
             message.set_position(None);
             let message = Arc::new(message);
             let (replay, maybe_sent) = (false, false);

@@ -95,6 +95,9 @@ pub(crate) fn publisher(client_id: &str) -> u64 {
     client_id.bytes().fold(0xcbf2_9ce4_8422_2325, fold) | 1
 }
 
+/// Instead of [`publisher`], where No Local cannot apply.
+pub(crate) const NO_PUBLISHER: u64 = 0;
+
 pub(crate) fn encode_entry(message: &Message, publisher: u64, clock: &Clock) -> Vec<u8> {
     let mut out = publisher.to_le_bytes().to_vec();
     with_topic(message, 0, clock, &mut out);

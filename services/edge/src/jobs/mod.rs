@@ -62,10 +62,10 @@ pub(crate) enum Write {
     /// Writes nothing: another pod has stored a notice for this pod, because it wants a session.
     Notices,
     /// Writes nothing: the core is notified when all jobs of the broker that were submitted before it are committed.
-    Mark {
+    Barrier {
         core: u16,
         /// Number of the core's barrier that waits for this.
-        fence: u64,
+        number: u64,
         broker: u64,
     },
 }
@@ -81,7 +81,7 @@ pub(crate) struct PublishAck {
     /// The packet id is stored with the message, until the client sends PUBREL.
     pub(crate) keeps_id: bool,
     /// Receivers get the message, and the publisher's next messages, only after its commit, so that none overtakes it.
-    pub(crate) in_order: bool,
+    pub(crate) waits_for_commit: bool,
     pub(crate) publisher: u64,
     /// The writer refuses the publisher's later messages until this refusal is confirmed.
     pub(crate) holds_back: bool,
@@ -135,7 +135,7 @@ pub(crate) struct PublishWrite {
     #[expect(dead_code, reason = "the room is free again when the job is dropped")]
     pub(crate) reserved: Reserved,
     /// Whether receivers get the message only after its commit.
-    pub(crate) deliver: bool,
+    pub(crate) waits_for_commit: bool,
     /// The publisher's session, if the message is only stored while it has this epoch. With QoS 2 it gets the packet id.
     pub(crate) fence: Option<SessionKey>,
     /// The condition under which the message need not be stored, because its receivers have it already.
@@ -357,7 +357,7 @@ impl Job {
             Write::Detach(detach) => Some(&detach.session.broker),
             Write::Purge(purge) => Some(&purge.broker),
             Write::Webhooks(broker) | Write::Grown(broker, _) => Some(broker),
-            Write::Confirmed { .. } | Write::Shared(_) | Write::Notices | Write::Mark { .. } => None,
+            Write::Confirmed { .. } | Write::Shared(_) | Write::Notices | Write::Barrier { .. } => None,
         }
     }
 
@@ -368,7 +368,7 @@ impl Job {
                 let placed = settled.iter().chain(returned).map(|((broker, _), _)| *broker);
                 placed.chain(joined.iter().map(|(broker, _)| *broker)).collect()
             }
-            Write::Mark { broker, .. } => SmallVec::from_buf([*broker]),
+            Write::Barrier { broker, .. } => SmallVec::from_buf([*broker]),
             Write::Confirmed { publisher, .. } => SmallVec::from_buf([publisher.broker]),
             _ => self.broker().map(|broker| broker.id).into_iter().collect(),
         }

@@ -63,7 +63,7 @@ impl PodNetwork {
         if has_confirmed() {
             return Some(mail);
         }
-        let mut awaiting = self.awaiting.lock();
+        let mut awaiting = self.awaiting_confirmation.lock();
         // Checked again under the lock: a confirmation from now on finds the mail.
         if has_confirmed() {
             return Some(mail);
@@ -85,7 +85,7 @@ impl PodNetwork {
     }
 
     pub(super) fn release(&self, broker: &Broker) {
-        let mut awaiting = self.awaiting.lock();
+        let mut awaiting = self.awaiting_confirmation.lock();
         let Some(waiting) = awaiting.get_mut(&broker.id) else { return };
         let has_confirmed =
             |waiting: &mut WaitingMail| broker.elsewhere.peers.have_confirmed(waiting.version);
@@ -97,13 +97,12 @@ impl PodNetwork {
 
     /// Called ten times a second.
     pub(super) fn release_overdue(&self) {
-        self.leave(self.awaiting.take_overdue(self.clock.now()).into_iter());
+        self.leave(self.awaiting_confirmation.take_overdue(self.clock.now()).into_iter());
     }
 
     fn leave(&self, waiting: impl Iterator<Item = WaitingMail>) {
         for WaitingMail { core, mail, .. } in waiting {
-            // Small mail does not count for the mailbox's limit.
-            self.mailboxes[usize::from(core)].deliver(&mut vec![mail], 0);
+            self.mailboxes[usize::from(core)].post(mail);
         }
     }
 }

@@ -30,7 +30,7 @@ impl Delays {
 impl PodNetwork {
     /// Called before a message is sent to these pods. Pods of older builds ignore the notice.
     #[inline]
-    pub(super) fn send_time(&self, fabric: &Fabric, broker: u64, pods: &[PodId]) {
+    pub(super) fn measure_delay(&self, fabric: &Fabric, broker: u64, pods: &[PodId]) {
         let is_due = &self.delays.is_due;
         if is_due.load(Ordering::Relaxed) && !pods.is_empty() && is_due.swap(false, Ordering::Relaxed) {
             let sent_ns = self.clock.unix_ns(self.clock.micros());

@@ -30,7 +30,7 @@ pub(super) struct Digests {
     gone: Mutex<HashMap<PodId, Millis>>,
     pub(super) opening: Mutex<HashMap<u64, RegionOpening>>,
     /// Brokers that other pods have or may have.
-    spread: Mutex<HashSet<u64>>,
+    with_peers: Mutex<HashSet<u64>>,
     pub(super) queue: Arc<DigestQueue>,
     /// Whether a pod has not confirmed this pod's filters for a second.
     are_others_behind: AtomicBool,
@@ -50,10 +50,10 @@ impl Digests {
     }
 
     /// In the order of the metrics page.
-    pub(super) fn metrics(&self, spread: &[Arc<Broker>]) -> [(Metric, u64); 5] {
+    pub(super) fn metrics(&self, brokers: &[Arc<Broker>]) -> [(Metric, u64); 5] {
         let gauge =
             |name, help, count: usize| (Metric { kind: "gauge", name, labels: "", help }, count as u64);
-        let peers = spread.iter().map(|broker| broker.elsewhere.peers.count());
+        let peers = brokers.iter().map(|broker| broker.elsewhere.peers.count());
         let (peers, in_doubt) =
             peers.fold((0, 0), |(all, doubtful), (peers, in_doubt)| (all + peers, doubtful + in_doubt));
         let counter = |name, help, count: &AtomicU64| {
@@ -198,7 +198,7 @@ impl PodNetwork {
         let now = self.clock.now();
         lock(&self.digests.pods).remove(&pod);
         lock(&self.digests.gone).insert(pod, now);
-        for broker in self.spread() {
+        for broker in self.brokers_with_peers() {
             broker.elsewhere.peers.gone(pod, now);
             self.release(&broker);
         }
@@ -224,7 +224,7 @@ impl PodNetwork {
     /// announces its digests at once.
     pub(super) fn digests_after_outage(&self, is_back: bool) {
         let Some(fabric) = self.fabric.get() else { return };
-        self.spread().iter().for_each(|broker| broker.elsewhere.peers.doubt_all());
+        self.brokers_with_peers().iter().for_each(|broker| broker.elsewhere.peers.doubt_all());
         if is_back {
             let ask = |broker: &Arc<Broker>| {
                 PodNotice::AskDigest { broker: broker.id, known: 0 }.send(fabric, To::Pods);
@@ -237,15 +237,15 @@ impl PodNetwork {
     /// Asks untrusted peers again, except those that were asked just now.
     fn ask_in_doubt(&self, fabric: &Fabric) {
         let now = self.clock.now();
-        for broker in self.spread() {
+        for broker in self.brokers_with_peers() {
             for (pod, known) in broker.elsewhere.peers.ask_all(now) {
                 PodNotice::AskDigest { broker: broker.id, known }.send(fabric, To::Pod(pod));
             }
         }
     }
 
-    pub(super) fn spread(&self) -> Vec<Arc<Broker>> {
-        let ids: Vec<u64> = lock(&self.digests.spread).iter().copied().collect();
+    pub(super) fn brokers_with_peers(&self) -> Vec<Arc<Broker>> {
+        let ids: Vec<u64> = lock(&self.digests.with_peers).iter().copied().collect();
         ids.into_iter().filter_map(|id| self.brokers.peek(id)).collect()
     }
 
@@ -256,9 +256,9 @@ impl PodNetwork {
         let Broker { id, elsewhere, .. } = broker;
         fabric.leave(To::Broker(*id));
         fabric.leave(To::BrokerOnPod { pod: fabric.pod(), broker: *id });
-        lock(&self.digests.spread).remove(id);
+        lock(&self.digests.with_peers).remove(id);
         self.joins.left(*id);
-        self.awaiting.forget(*id);
+        self.awaiting_confirmation.forget(*id);
         self.members().forget_broker(*id);
         let version = elsewhere.own.lock().version + 1;
         PodNotice::Digest { version, says: 0, digest: &[] }.send_at(fabric, *id, &elsewhere.peers.all());
@@ -266,7 +266,7 @@ impl PodNetwork {
 
     fn peer_came(&self, broker: &Broker, pod: PodId) {
         if broker.elsewhere.peers.came(pod) {
-            lock(&self.digests.spread).insert(broker.id);
+            lock(&self.digests.with_peers).insert(broker.id);
             // Changes went to other pods only.
             self.send_members(broker.id, pod);
         }
@@ -310,7 +310,7 @@ impl PodNetwork {
             self.ask_in_doubt(fabric);
         }
         let mut are_others_behind = false;
-        for broker in self.spread() {
+        for broker in self.brokers_with_peers() {
             let Elsewhere { peers, own } = &broker.elsewhere;
             let mut announced = own.lock();
             let behind = peers.behind(announced.look());

@@ -110,8 +110,8 @@ impl PodNetwork {
                 (Some(PodNotice::Message(entry)), Some(broker)) => {
                     self.message(&mut cores, &mut matching, broker, entry, None, coming.take(entry));
                 }
-                (Some(PodNotice::Retained { place, entry }), Some(broker)) => {
-                    self.message(&mut cores, &mut matching, broker, entry, Some(place), coming.take(entry));
+                (Some(PodNotice::Retained { position: at, entry }), Some(broker)) => {
+                    self.message(&mut cores, &mut matching, broker, entry, Some(at), coming.take(entry));
                 }
                 (Some(PodNotice::Run { is_v5, count, topic, bytes }), Some(broker)) => {
                     let Some(routes) = self.matched(&mut matching, broker, topic, count) else { continue };
@@ -125,9 +125,9 @@ impl PodNetwork {
                         self.grew(&mut cores, &routes);
                     }
                 }
-                (Some(PodNotice::Committed { place, sender, entry }), Some(broker)) => {
+                (Some(PodNotice::Committed { position, sender, entry }), Some(broker)) => {
                     let (from, entry) = ((batch.from(), sender), (entry, coming.take(entry)));
-                    self.is_committed(&mut cores, &mut matching, broker, (place, from), entry);
+                    self.is_committed(&mut cores, &mut matching, broker, (position, from), entry);
                 }
                 (Some(PodNotice::Shared { broker, hops, name, filter, entry }), _) => {
                     if let Some(broker) = self.brokers.peek(broker) {
@@ -142,9 +142,9 @@ impl PodNetwork {
                     let trace = Trace { trace_id, span_id, parent: None, started_us };
                     coming.push(check, AnnouncedTrace { trace, sent_ns });
                 }
-                (Some(PodNotice::Cleared { place, topic }), Some(broker)) => broker.clear_at(topic, place),
-                (Some(PodNotice::Waiting { stream }), Some(broker)) => {
-                    self.with_notices(|notices| notices.waiting((broker.id, stream)));
+                (Some(PodNotice::Cleared { at, topic }), Some(broker)) => broker.clear_at(topic, at),
+                (Some(PodNotice::Unclaimed { stream }), Some(broker)) => {
+                    self.with_notices(|notices| notices.unclaimed((broker.id, stream)));
                 }
                 (Some(PodNotice::Digest { version, says, digest }), Some(broker)) => {
                     self.digest_said(batch.from(), broker, version, AnnouncedDigest::decode(says, digest));
@@ -174,15 +174,15 @@ impl PodNetwork {
         matching: &mut Matching,
         broker: &Arc<Broker>,
         entry: &[u8],
-        place: Option<StoredPosition>,
+        position: Option<StoredPosition>,
         traced: Option<AnnouncedTrace>,
     ) {
-        let Some(message) = self.decoded(entry, place, traced) else { return };
+        let Some(message) = self.decoded(entry, position, traced) else { return };
         self.trace_arrival(broker, &message, traced);
         // `$SYS` topics have no position: each pod has its own.
-        let place = place.filter(|_| message.is_retained());
+        let position = position.filter(|_| message.is_retained());
         // A new subscriber reads retained messages from the store; this copy serves inquiries about the broker.
-        let subscriptions = place.map(|place| broker.retain_at(&message, place));
+        let subscriptions = position.map(|position| broker.retain_at(&message, position));
         let (topic, subscriptions) = (message.topic(), subscriptions.as_deref());
         let Some(routes) = self.matched_at(matching, broker, topic, subscriptions, 1) else { return };
         if !message.retain() {
@@ -260,11 +260,11 @@ impl PodNetwork {
         cores: &mut CoreMail<'_>,
         matching: &mut Matching,
         broker: &Arc<Broker>,
-        (place, (pod, sender)): (StoredPosition, (PodId, u64)),
+        (position, (pod, sender)): (StoredPosition, (PodId, u64)),
         (entry, traced): (&[u8], Option<AnnouncedTrace>),
     ) {
         let Some((message, publisher)) = record::decode_entry(entry, &self.clock) else { return };
-        message.set_position(Some(place));
+        message.set_position(Some(position));
         let message = message.traced(traced.map(|traced| traced.trace));
         self.trace_arrival(broker, &message, traced);
         let Some(routes) = self.matched(matching, broker, message.topic(), 0) else { return };
@@ -307,11 +307,11 @@ impl PodNetwork {
     fn decoded(
         &self,
         entry: &[u8],
-        place: Option<StoredPosition>,
+        position: Option<StoredPosition>,
         traced: Option<AnnouncedTrace>,
     ) -> Option<Arc<Message>> {
         let (message, _) = record::decode_entry(entry, &self.clock)?;
-        message.set_position(place);
+        message.set_position(position);
         Some(Arc::new(message.traced(traced.map(|traced| traced.trace))))
     }
 
@@ -357,7 +357,7 @@ impl PodNetwork {
             | PodNotice::Run { .. }
             | PodNotice::Grown(_)
             | PodNotice::Committed { .. }
-            | PodNotice::Waiting { .. }
+            | PodNotice::Unclaimed { .. }
             | PodNotice::Digest { .. }
             | PodNotice::Added { .. }
             | PodNotice::Confirmed { .. }

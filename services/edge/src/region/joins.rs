@@ -72,5 +72,5 @@ impl RegionJoins {
 }
 
 fn send_opened(core: u16, name: Arc<str>, mailboxes: &[Mailbox]) {
-    mailboxes[usize::from(core)].deliver(&mut vec![Mail::Opened(name, Some(true))], 0);
+    mailboxes[usize::from(core)].post(Mail::Opened(name, Some(true)));
 }

@@ -87,7 +87,7 @@ impl PodNetwork {
             let brokers = match broker {
                 Some(broker) => self.brokers.peek(broker).into_iter().collect(),
                 // Brokers that this pod has announced to others.
-                None => self.spread(),
+                None => self.brokers_with_peers(),
             };
             for broker in brokers {
                 // A pod can have members only of brokers that it has.

@@ -1,8 +1,8 @@
 //! This pod among the pods of a region: what they exchange over the fabric (NATS).
 //!
-//! A pod sends each message to the pods that may have subscribers to it, and each of these pods finds its own
-//! receivers. For persistent sessions a pod only announces that a message is committed; the other pods then read it
-//! from the store. So a lost notice delays such a message, and no message is lost. Members of a shared
+//! A pod sends each message to the pods that may have subscribers to it, by the [`digests`] of filters that pods announce, and
+//! each of these pods finds its own receivers. For persistent sessions a pod only announces that a message is committed; the
+//! other pods then read it from the store. So a lost notice delays such a message, and no message is lost. Members of a shared
 //! subscription on other pods are in this pod's router as targets of the pseudo-core [`crate::elsewhere::ELSEWHERE`].
 
 mod clients;
@@ -60,7 +60,6 @@ const JOIN_WAIT: Duration = Duration::from_secs(1);
 const COMMITTED_BYTES_MAX: usize = 4096;
 
 pub(crate) struct PodNetwork {
-    /// Set once, by [`PodNetwork::start`].
     fabric: OnceLock<Fabric>,
     brokers: Arc<Brokers>,
     mailboxes: Arc<[Mailbox]>,
@@ -68,7 +67,7 @@ pub(crate) struct PodNetwork {
     mailbox_bytes_max: usize,
     joins: RegionJoins,
     digests: Digests,
-    awaiting: AwaitingMail,
+    awaiting_confirmation: AwaitingMail,
     inquiries: Inquiries,
     /// For callbacks that run later on other threads.
     me: Weak<Self>,
@@ -105,7 +104,7 @@ impl PodNetwork {
             mailbox_bytes_max: limits.mailbox_bytes_max as usize,
             joins: RegionJoins::default(),
             digests: Digests::default(),
-            awaiting: AwaitingMail::default(),
+            awaiting_confirmation: AwaitingMail::default(),
             inquiries: Inquiries::default(),
             me: me.clone(),
             members: Mutex::default(),
@@ -173,16 +172,16 @@ impl PodNetwork {
         let pods = match message.is_retained() {
             // Every pod with the broker has all retained messages in memory.
             true => Some(elsewhere.peers.all().into()),
-            false => routes.copies.get(&elsewhere.peers, &routes.topic, false),
+            false => routes.copy_pods(),
         };
         let Some(pods) = pods.filter(|pods: &Arc<[PodId]>| !pods.is_empty()) else { return };
         // Most messages name no publisher: No Local cannot apply on another pod while the publisher is connected to this one.
         let entry = record::encode_entry(message, message.publisher(), &self.clock);
         let note = match message.position().filter(|_| message.is_retained()) {
-            Some(place) => PodNotice::Retained { place, entry: &entry },
+            Some(position) => PodNotice::Retained { position, entry: &entry },
             None => PodNotice::Message(&entry),
         };
-        self.send_time(fabric, *id, &pods);
+        self.measure_delay(fabric, *id, &pods);
         if let Some(traced) = self.traced(message, &entry) {
             traced.send_at(fabric, *id, &pods);
         }
@@ -191,12 +190,9 @@ impl PodNetwork {
 
     /// A retained message was removed, and no subscriber is to learn of it.
     pub(crate) fn cleared(&self, broker: &Broker, removal: &Message) {
-        if let (Some(fabric), Some(place)) = (self.fabric.get(), removal.position()) {
-            PodNotice::Cleared { place, topic: removal.topic() }.send_at(
-                fabric,
-                broker.id,
-                &broker.elsewhere.peers.all(),
-            );
+        if let (Some(fabric), Some(at)) = (self.fabric.get(), removal.position()) {
+            let pods = broker.elsewhere.peers.all();
+            PodNotice::Cleared { at, topic: removal.topic() }.send_at(fabric, broker.id, &pods);
         }
     }
 
@@ -208,37 +204,34 @@ impl PodNetwork {
     }
 
     pub(crate) fn publish_run(&self, routes: &Routes, bytes: &[u8], is_v5: bool, count: usize) {
-        let Some(fabric) = self.fabric.get() else { return };
-        let Broker { id, elsewhere, .. } = &*routes.broker;
-        let Some(pods) = routes.copies.get(&elsewhere.peers, &routes.topic, false) else { return };
+        let (Some(fabric), Some(pods)) = (self.fabric.get(), routes.copy_pods()) else { return };
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        self.send_time(fabric, *id, &pods);
-        PodNotice::Run { is_v5, count, topic: &routes.topic, bytes }.send_at(fabric, *id, &pods);
+        self.measure_delay(fabric, routes.broker.id, &pods);
+        PodNotice::Run { is_v5, count, topic: &routes.topic, bytes }.send_at(fabric, routes.broker.id, &pods);
     }
 
     /// Announces a committed message to the pods with persistent sessions for it. They deliver it from the notice, or
     /// read it from the store.
     pub(crate) fn committed(&self, committed: &CommittedMessage) {
         let CommittedMessage { routes, message, publisher, sender } = committed;
-        let Some(fabric) = self.fabric.get() else { return };
-        let Broker { id, elsewhere, .. } = &*routes.broker;
-        let Some(pods) = routes.nudges.get(&elsewhere.peers, &routes.topic, true) else { return };
-        self.send_time(fabric, *id, &pods);
+        let (Some(fabric), Some(pods)) = (self.fabric.get(), routes.notified_pods()) else { return };
+        let id = routes.broker.id;
+        self.measure_delay(fabric, id, &pods);
         match message.position().filter(|_| message.size() <= COMMITTED_BYTES_MAX) {
-            Some(place) => {
+            Some(position) => {
                 let entry = record::encode_entry(message, *publisher, &self.clock);
                 if let Some(traced) = self.traced(message, &entry) {
-                    traced.send_at(fabric, *id, &pods);
+                    traced.send_at(fabric, id, &pods);
                 }
-                PodNotice::Committed { place, sender: *sender, entry: &entry }.send_at(fabric, *id, &pods);
+                PodNotice::Committed { position, sender: *sender, entry: &entry }.send_at(fabric, id, &pods);
             }
-            None => PodNotice::Grown(&routes.topic).send_at(fabric, *id, &pods),
+            None => PodNotice::Grown(&routes.topic).send_at(fabric, id, &pods),
         }
     }
 
-    pub(crate) fn waiting(&self, broker: u64, stream: u64) {
+    pub(crate) fn announce_unclaimed(&self, broker: u64, stream: u64) {
         if let Some(fabric) = self.fabric.get().filter(|fabric| !fabric.unwanted(To::Broker(broker), 1)) {
-            PodNotice::Waiting { stream }.send(fabric, To::Broker(broker));
+            PodNotice::Unclaimed { stream }.send(fabric, To::Broker(broker));
         }
     }
 
@@ -255,7 +248,7 @@ impl PodNetwork {
         hops: u8,
     ) {
         let Some(pod) = self.members().pod(receiver.target) else { return };
-        let entry = record::encode_entry(message, 0, &self.clock);
+        let entry = record::encode_entry(message, record::NO_PUBLISHER, &self.clock);
         let (name, filter) = (group.name(), group.filter());
         let note = PodNotice::Shared { broker: broker.id, hops, name, filter, entry: &entry };
         if let Some(fabric) = self.fabric.get() {
@@ -275,7 +268,7 @@ impl PodNetwork {
     }
 
     /// Notices of a pod without a connection to this pod do not arrive.
-    pub(crate) fn leases<'n>(&self, names: impl Iterator<Item = &'n [u8]>) {
+    pub(crate) fn note_leases<'n>(&self, names: impl Iterator<Item = &'n [u8]>) {
         let members = self.members();
         let is_pod_missing = names.filter(|name| members.id_of(name).is_none()).count() > 0;
         self.is_pod_missing.store(is_pod_missing, Ordering::Relaxed);
@@ -314,10 +307,10 @@ impl PodNetwork {
             (Metric { kind: "counter", name, labels: "", help }, count.load(Ordering::Relaxed))
         });
         let fabric = self.fabric.get().into_iter().flat_map(|fabric| fabric.counters().metrics());
-        fabric.map(of_fabric).chain(own).chain(self.digests.metrics(&self.spread()))
+        fabric.map(of_fabric).chain(own).chain(self.digests.metrics(&self.brokers_with_peers()))
     }
 
-    pub(crate) fn have_confirmed(&self, broker: &Broker, announced: u64) -> bool {
+    pub(crate) fn is_confirmed(&self, broker: &Broker, announced: u64) -> bool {
         broker.elsewhere.peers.have_confirmed(announced)
     }
 
@@ -328,7 +321,7 @@ impl PodNetwork {
     /// Makes persistent sessions and shared subscriptions look for committed messages whose notice may be lost.
     fn look_around(&self, broker: Option<u64>) {
         for mailbox in &*self.mailboxes {
-            mailbox.deliver(&mut vec![Mail::LookAround(broker)], 0);
+            mailbox.post(Mail::LookAround(broker));
         }
         self.with_notices(|notices| notices.missed(broker));
     }

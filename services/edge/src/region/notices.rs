@@ -13,5 +13,5 @@ pub(crate) trait Notices: Send + Sync {
     /// Messages of other pods were lost, of this broker or of any (`None`): streams may have grown unnoticed.
     fn missed(&self, broker: Option<u64>);
     /// A stream of a shared subscription has messages that no member has claimed.
-    fn waiting(&self, stream: StreamKey);
+    fn unclaimed(&self, stream: StreamKey);
 }

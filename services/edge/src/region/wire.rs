@@ -38,14 +38,14 @@ pub(super) enum PodNotice<'b> {
     Message(&'b [u8]),
     Run { is_v5: bool, count: u32, topic: &'b str, bytes: &'b [u8] },
     Grown(&'b str),
-    Committed { place: StoredPosition, sender: u64, entry: &'b [u8] },
+    Committed { position: StoredPosition, sender: u64, entry: &'b [u8] },
     Members { broker: u64, count: u16, name: &'b str, filter: &'b str },
     AllMembers { broker: u64 },
     AskMembers { broker: u64 },
     Shared { broker: u64, hops: u8, name: &'b str, filter: &'b str, entry: &'b [u8] },
     Notices,
-    Retained { place: StoredPosition, entry: &'b [u8] },
-    Waiting { stream: u64 },
+    Retained { position: StoredPosition, entry: &'b [u8] },
+    Unclaimed { stream: u64 },
     Digest { version: u64, says: u8, digest: &'b [u8] },
     Added { version: u64, codes: &'b [u8] },
     AskDigest { broker: u64, known: u64 },
@@ -56,7 +56,7 @@ pub(super) enum PodNotice<'b> {
     Traced { check: u64, trace_id: [u8; 16], span_id: [u8; 8], sent_ns: u64 },
     Sent { sent_ns: u64 },
     ClientTrace { number: u64, report: &'b [u8] },
-    Cleared { place: StoredPosition, topic: &'b str },
+    Cleared { at: StoredPosition, topic: &'b str },
 }
 
 impl<'b> PodNotice<'b> {
@@ -101,7 +101,7 @@ impl<'b> PodNotice<'b> {
                 head.push(3);
                 topic.as_bytes()
             }
-            Self::Cleared { place, topic } => put_placed(head, 23, place, topic.as_bytes()),
+            Self::Cleared { at, topic } => put_position(head, 23, at, topic.as_bytes()),
             Self::Members { broker, count, name, filter } => {
                 head.push(4);
                 head.extend_from_slice(&broker.to_be_bytes());
@@ -131,14 +131,14 @@ impl<'b> PodNotice<'b> {
                 head.push(8);
                 &[]
             }
-            Self::Retained { place, entry } => put_placed(head, 9, place, entry),
-            Self::Committed { place, sender, entry } => {
+            Self::Retained { position, entry } => put_position(head, 9, position, entry),
+            Self::Committed { position, sender, entry } => {
                 head.push(16);
-                head.extend_from_slice(&place);
+                head.extend_from_slice(&position);
                 head.extend_from_slice(&sender.to_be_bytes());
                 entry
             }
-            Self::Waiting { stream } => {
+            Self::Unclaimed { stream } => {
                 head.push(10);
                 head.extend_from_slice(&stream.to_be_bytes());
                 &[]
@@ -228,12 +228,12 @@ impl<'b> PodNotice<'b> {
                 Self::Shared { broker, hops, name, filter, entry: rest }
             }
             8 => Self::Notices,
-            9 => Self::Retained { place: take(&mut rest)?, entry: rest },
+            9 => Self::Retained { position: take(&mut rest)?, entry: rest },
             16 => {
-                let (place, sender) = (take(&mut rest)?, u64::from_be_bytes(take(&mut rest)?));
-                Self::Committed { place, sender, entry: rest }
+                let (position, sender) = (take(&mut rest)?, u64::from_be_bytes(take(&mut rest)?));
+                Self::Committed { position, sender, entry: rest }
             }
-            10 => Self::Waiting { stream: u64::from_be_bytes(take(&mut rest)?) },
+            10 => Self::Unclaimed { stream: u64::from_be_bytes(take(&mut rest)?) },
             11 => {
                 let version = u64::from_be_bytes(take(&mut rest)?);
                 let [says] = take(&mut rest)?;
@@ -257,7 +257,7 @@ impl<'b> PodNotice<'b> {
             },
             20 => Self::Sent { sent_ns: u64::from_be_bytes(take(&mut rest)?) },
             21 => Self::ClientTrace { number: u64::from_be_bytes(take(&mut rest)?), report: rest },
-            23 => Self::Cleared { place: take(&mut rest)?, topic: std::str::from_utf8(rest).ok()? },
+            23 => Self::Cleared { at: take(&mut rest)?, topic: std::str::from_utf8(rest).ok()? },
             _ => return None,
         })
     }
@@ -275,9 +275,9 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-fn put_placed<'b>(head: &mut Vec<u8>, kind: u8, place: StoredPosition, rest: &'b [u8]) -> &'b [u8] {
+fn put_position<'b>(head: &mut Vec<u8>, kind: u8, position: StoredPosition, rest: &'b [u8]) -> &'b [u8] {
     head.push(kind);
-    head.extend_from_slice(&place);
+    head.extend_from_slice(&position);
     rest
 }
 
@@ -313,9 +313,9 @@ mod tests {
             PodNotice::AskMembers { broker: 4 },
             PodNotice::Shared { broker: 5, hops: 2, name: "g", filter: "a/+", entry: b"entry" },
             PodNotice::Notices,
-            PodNotice::Retained { place: [7; 12], entry: b"entry" },
-            PodNotice::Waiting { stream: 1 << 47 },
-            PodNotice::Committed { place: [7; 12], sender: 9, entry: b"entry" },
+            PodNotice::Retained { position: [7; 12], entry: b"entry" },
+            PodNotice::Unclaimed { stream: 1 << 47 },
+            PodNotice::Committed { position: [7; 12], sender: 9, entry: b"entry" },
             PodNotice::Digest { version: 1 << 40, says: 2, digest: b"digest" },
             PodNotice::Added { version: 1 << 41, codes: b"codes" },
             PodNotice::AskDigest { broker: 6, known: 7 },
@@ -326,7 +326,7 @@ mod tests {
             PodNotice::Traced { check: 9, trace_id: [7; 16], span_id: [8; 8], sent_ns: 13 },
             PodNotice::Sent { sent_ns: 14 },
             PodNotice::ClientTrace { number: 14, report: b"{}" },
-            PodNotice::Cleared { place: [7; 12], topic: "a/b" },
+            PodNotice::Cleared { at: [7; 12], topic: "a/b" },
         ];
         for note in notes {
             let mut bytes = Vec::new();

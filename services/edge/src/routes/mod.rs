@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use millrace_fabric::PodId;
 use millrace_mqtt::QoS;
 use millrace_router::{Matched, Receiver, ShareGroup, Snapshot, Target};
 use millrace_session::Message;
@@ -18,7 +19,7 @@ use crate::clock::Millis;
 use crate::elsewhere::{Targets, is_here};
 use crate::limits;
 use crate::outbound::GRACE_MS;
-use crate::streams::{StoredGroup, TopicStreams, group_id, id_of};
+use crate::streams::{GroupNumber, StoredGroup, TopicStreams, group_id, id_of};
 pub(crate) use cache::{NODE_WORK, RouteCache};
 
 pub(crate) struct Routes {
@@ -37,16 +38,14 @@ pub(crate) struct Routes {
     pub(crate) cores: Box<[(u16, Range<usize>)]>,
     /// For each of `cores`, the progress of its receivers with the last messages.
     progress: Box<[ReceiverProgress]>,
-    /// Other pods that may have receivers, which get a copy; `nudges`: also those with persistent sessions or members of shared
-    /// subscriptions, which read the message from the store.
-    pub(crate) copies: Targets,
-    pub(crate) nudges: Targets,
+    copy_pods: Targets,
+    notified_pods: Targets,
     /// Nodes that the match visited: its cost.
     pub(crate) visited: usize,
 }
 
 struct GroupEntry {
-    id: u64,
+    id: GroupNumber,
     group: Arc<ShareGroup>,
     /// A stream stores its messages of QoS 1 and 2.
     is_stored: bool,
@@ -137,7 +136,7 @@ impl Routes {
                 _ => cores.push((receiver.target.core, index..index + 1)),
             }
         }
-        let (copies, nudges) = Default::default();
+        let (copy_pods, notified_pods) = Default::default();
         let cores = cores.into_boxed_slice();
         let progress = cores.iter().map(|(_, range)| ReceiverProgress::new(range.len())).collect();
         Self {
@@ -150,20 +149,23 @@ impl Routes {
             stored,
             cores,
             progress,
-            copies,
-            nudges,
+            copy_pods,
+            notified_pods,
             visited,
         }
     }
 
     /// Shared subscriptions, with their ids, that get the message live, because no stream stores it for them.
-    pub(crate) fn live_groups(&self, message: &Message) -> impl Iterator<Item = (u64, &Arc<ShareGroup>)> {
+    pub(crate) fn live_groups(
+        &self,
+        message: &Message,
+    ) -> impl Iterator<Item = (GroupNumber, &Arc<ShareGroup>)> {
         let is_stored = message.qos() > QoS::AtMostOnce;
         let live = self.groups.iter().filter(move |entry| !(is_stored && entry.is_stored));
         live.map(|entry| (entry.id, &entry.group))
     }
 
-    pub(crate) fn group(&self, id: u64) -> Option<&Arc<ShareGroup>> {
+    pub(crate) fn group(&self, id: GroupNumber) -> Option<&Arc<ShareGroup>> {
         let found = self.groups.binary_search_by_key(&id, |entry| entry.id).ok()?;
         Some(&self.groups[found].group)
     }
@@ -242,6 +244,16 @@ impl Routes {
         let keeps =
             |range: &Range<usize>| self.matched.receivers[range.clone()].iter().any(Receiver::is_persistent);
         self.cores.iter().filter(move |(_, range)| keeps(range)).map(|(core, _)| *core)
+    }
+
+    /// Other pods that may have receivers, which get a copy.
+    pub(crate) fn copy_pods(&self) -> Option<Arc<[PodId]>> {
+        self.copy_pods.get(&self.broker.elsewhere.peers, &self.topic, false)
+    }
+
+    /// Also the pods with persistent sessions or members of shared subscriptions, which read the message from the store.
+    pub(crate) fn notified_pods(&self) -> Option<Arc<[PodId]>> {
+        self.notified_pods.get(&self.broker.elsewhere.peers, &self.topic, true)
     }
 
     pub(crate) fn receivers(&self, core: u16) -> &[Receiver] {

@@ -205,7 +205,7 @@ impl Applier<'_> {
             Write::Purge(purge) => self.purge(purge).await,
             Write::Webhooks(broker) => self.sync_webhooks(broker).await.map(|()| WriteOutcome::Done),
             Write::Grown(..)
-            | Write::Mark { .. }
+            | Write::Barrier { .. }
             | Write::Shared(_)
             | Write::Notices
             | Write::Confirmed { .. } => Ok(WriteOutcome::Done),

@@ -55,7 +55,7 @@ pub(super) struct Backlog<J> {
     checkpointed: HashMap<u64, VecDeque<u64>>,
     /// Cost of the last transaction, which had no checkpoints; `None`: checkpoints do not come next.
     before_checkpoints: Option<usize>,
-    marks: Numbered<J>,
+    barriers: Numbered<J>,
     next: u64,
     transaction: u64,
     recent: Vec<RecentCost>,
@@ -85,7 +85,7 @@ impl<J> Default for Backlog<J> {
             checkpoint_cost: 0,
             checkpointed: HashMap::new(),
             before_checkpoints: None,
-            marks: VecDeque::new(),
+            barriers: VecDeque::new(),
             next: 0,
             transaction: 0,
             recent: Vec::new(),
@@ -106,7 +106,7 @@ impl<J: BacklogJob> Backlog<J> {
                     self.numbers_of(&job).push_back(number);
                     self.checkpoints.push_back((number, job));
                 }
-                Lane::Mark(_) => self.marks.push_back((self.next, job)),
+                Lane::Barrier(_) => self.barriers.push_back((self.next, job)),
                 Lane::Broker(broker) => {
                     let lane = self.lanes.entry(broker).or_default();
                     if lane.is_empty() {
@@ -129,7 +129,7 @@ impl<J: BacklogJob> Backlog<J> {
                 self.numbers_of(&job).push_front(0);
                 return self.checkpoints.push_front((0, job));
             }
-            Lane::Mark(_) => return self.push([job]),
+            Lane::Barrier(_) => return self.push([job]),
         };
         // A begun job is its broker's last one in a transaction and keeps its number. The jobs before it get number 0,
         // so no barrier passes them.
@@ -156,7 +156,7 @@ impl<J: BacklogJob> Backlog<J> {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.lanes.is_empty() && self.checkpoints.is_empty() && self.marks.is_empty()
+        self.lanes.is_empty() && self.checkpoints.is_empty() && self.barriers.is_empty()
     }
 
     /// Whether the next transaction would have only costly jobs and jobs of brokers with more than a share to write, while
@@ -186,10 +186,10 @@ impl<J: BacklogJob> Backlog<J> {
     pub(super) fn next_batch(&mut self, budget: BatchBudget) -> Vec<J> {
         let mut batch = WriteBatch { budget, jobs: Vec::new(), bytes: 0, cost: 0 };
         self.unfinished.clear();
-        let has_others = !(self.lanes.is_empty() && self.marks.is_empty());
+        let has_others = !(self.lanes.is_empty() && self.barriers.is_empty());
         if has_others && (self.checkpoints.is_empty() || self.before_checkpoints.is_none()) {
             self.fill(&mut batch);
-            self.add_marks(&mut batch);
+            self.add_barriers(&mut batch);
             let is_turn = !self.checkpoints.is_empty() && !batch.jobs.is_empty();
             self.before_checkpoints = is_turn.then_some(batch.cost);
         }
@@ -328,16 +328,16 @@ impl<J: BacklogJob> Backlog<J> {
     }
 
     /// Adds the barriers for which no earlier job of their broker waits; jobs of other brokers do not matter.
-    fn add_marks(&mut self, batch: &mut WriteBatch<J>) {
-        for (number, job) in std::mem::take(&mut self.marks) {
+    fn add_barriers(&mut self, batch: &mut WriteBatch<J>) {
+        for (number, job) in std::mem::take(&mut self.barriers) {
             let waiting = match job.lane() {
-                Lane::Mark(broker) => self.oldest_of(broker),
+                Lane::Barrier(broker) => self.oldest_of(broker),
                 _ => None,
             };
             if waiting.is_none_or(|oldest| number < oldest) {
                 batch.jobs.push(job);
             } else {
-                self.marks.push_back((number, job));
+                self.barriers.push_back((number, job));
             }
         }
     }

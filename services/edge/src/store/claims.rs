@@ -16,7 +16,7 @@ use millrace_storage::TransactionOption;
 use super::bugs::{WriterBug, has_bug};
 use super::duties::Duty;
 use super::stream_turns::StreamTurns;
-use super::writer::{CONFLICTS, Writer, is_hopeless, is_of_jobs};
+use super::writer::{CONFLICTS, Writer, is_hopeless, may_be_of_content};
 use super::{SharedMessages, StreamKey, record};
 use crate::broker::Broker;
 use crate::elsewhere::is_here;
@@ -230,7 +230,7 @@ impl Writer<'_> {
         let claimed = self.wait(run);
         // An attempt whose answer was lost may have claimed messages that no member here got. The next save gives
         // them back, because they are not outstanding.
-        let is_split = claimants.len() > 1 && claimed.as_ref().is_err_and(is_of_jobs);
+        let is_split = claimants.len() > 1 && claimed.as_ref().is_err_and(may_be_of_content);
         if in_doubt.get() || claimed.is_err() && !is_split {
             for one in claimants {
                 self.claims.change(one.key).into_iter().for_each(|group| group.gives_back = true);
@@ -325,7 +325,7 @@ impl Writer<'_> {
         for (broker, stream) in &streams {
             self.claims.grew((*broker, *stream));
             if let Some(region) = &shared.region {
-                region.waiting(*broker, *stream);
+                region.announce_unclaimed(*broker, *stream);
             }
         }
         Ok(!streams.is_empty())

@@ -55,7 +55,7 @@ impl BacklogJob for Job {
             }
             Write::Notices => NO_BROKER,
             Write::Checkpoint(_) => return Lane::Checkpoint,
-            Write::Mark { broker, .. } => return Lane::Mark(*broker),
+            Write::Barrier { broker, .. } => return Lane::Barrier(*broker),
         })
     }
 
@@ -84,7 +84,7 @@ impl BacklogJob for Job {
             | Write::Confirmed { .. }
             | Write::Grown(..)
             | Write::Notices
-            | Write::Mark { .. } => 1,
+            | Write::Barrier { .. } => 1,
         }
     }
 
@@ -172,7 +172,7 @@ impl queue::Sized for Job {
             Write::Purge(_) => 128,
             Write::Webhooks(_) => 64 * 1024,
             Write::Detach(detach) => 256 + 64 * detach.in_flight.len(),
-            Write::Mark { .. } | Write::Notices | Write::Grown(..) | Write::Confirmed { .. } => 0,
+            Write::Barrier { .. } | Write::Notices | Write::Grown(..) | Write::Confirmed { .. } => 0,
         }
     }
 

@@ -151,7 +151,7 @@ impl Duties {
     }
 
     /// The duty whose step this is continues a little later, and the others meanwhile.
-    pub(super) fn go_on_later(&mut self) {
+    pub(super) fn continue_later(&mut self) {
         self.waits = true;
     }
 

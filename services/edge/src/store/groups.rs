@@ -195,7 +195,7 @@ impl Writer<'_> {
     pub(super) fn grew(&mut self, key: StreamKey) {
         if self.shared.is_shared {
             self.claims.grew(key);
-            return self.shared.region.iter().for_each(|region| region.waiting(key.0, key.1));
+            return self.shared.region.iter().for_each(|region| region.announce_unclaimed(key.0, key.1));
         }
         if let Ok(group) = self.group(key).inspect_err(log) {
             group.behind = true;

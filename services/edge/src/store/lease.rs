@@ -146,7 +146,7 @@ fn turn(shared: &StoreContext, watch: &mut Watch) -> Result<Vec<Pod>, LayerError
         pods.iter().filter(|pod| *pod.name != *shared.owner).partition(|pod| watch.is_dead(now, pod));
     if let Some(region) = &shared.region {
         // Sessions poll the store while a live pod is not connected to this one.
-        region.leases(live.iter().map(|pod| &*pod.name));
+        region.note_leases(live.iter().map(|pod| &*pod.name));
     }
     shared.leases.note_renewal(now, live.iter().map(|pod| pod.name.clone()).collect());
     let is_turn =

@@ -323,7 +323,7 @@ impl Notices for StoreContext {
         self.upkeep.missed.lock().unwrap_or_else(PoisonError::into_inner).insert(broker);
     }
 
-    fn waiting(&self, stream: StreamKey) {
+    fn unclaimed(&self, stream: StreamKey) {
         let shared = SharedMessages { joined: vec![stream], ..SharedMessages::default() };
         self.writes.push(&mut vec![Job { write: Write::Shared(Box::new(shared)), ack: None }]);
     }

@@ -178,7 +178,7 @@ impl StoreContext {
             return region.when_joined(broker, core, name);
         }
         let is_there = opened.map(|broker| broker.is_some());
-        self.mailboxes[usize::from(core)].deliver(&mut vec![Mail::Opened(name, is_there)], 0);
+        self.mailboxes[usize::from(core)].post(Mail::Opened(name, is_there));
     }
 
     /// Opens a broker, or waits until another thread has done so; `None`: there is no such broker.
@@ -224,7 +224,7 @@ impl StoreContext {
         broker.set_records(access::load(&self.layers, &broker)?);
         let id = broker.id;
         if block_on(self.layers.run(async |tx| millrace_layers::webhooks::has_any(&tx, id).await))? {
-            self.brokers.webhooks_changed(id);
+            self.brokers.note_changed_webhooks(id);
         }
         broker.note_opening(self.clock.now().saturating_sub(began));
         self.brokers.insert(&broker);

@@ -164,7 +164,7 @@ impl Writer<'_> {
 impl PublishWrite {
     /// Whether the message is not stored itself, and its receivers wait for the commit of earlier messages of its publisher.
     pub(super) fn is_late(&self) -> bool {
-        self.deliver && self.message.qos() == QoS::AtMostOnce
+        self.waits_for_commit && self.message.qos() == QoS::AtMostOnce
     }
 }
 

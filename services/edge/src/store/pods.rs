@@ -69,7 +69,7 @@ pub(super) fn listen(writer: &mut Writer<'_>) {
         shared.layers.run(async |tx| pods::acknowledge_lost(&tx, &shared.owner, &notices).await);
     match writer.wait(acknowledged) {
         // A pod that was paused may have lost all its sessions, and the next page must not wait for a tick.
-        Ok(()) if notices.len() == NOTICES => writer.listened_at = 0,
+        Ok(()) if notices.len() == NOTICES => writer.notices_read_at = 0,
         Ok(()) => {}
         Err(error) => {
             tracing::warn!(%error, "notices of lost sessions stay in the store, and are read again");
@@ -200,10 +200,10 @@ mod tests {
             })
         });
         let mut listen_to_a_page = || {
-            writer.listened_at = 7;
+            writer.notices_read_at = 7;
             listen(&mut writer);
             let left = shared.run(&async |tx| pods::lost_sessions(tx, &shared.owner, NOTICES).await).len();
-            (left, writer.listened_at)
+            (left, writer.notices_read_at)
         };
         assert_eq!((listen_to_a_page(), listen_to_a_page()), ((1, 0), (0, 7)));
     }

@@ -61,7 +61,7 @@ impl ReadVersions {
 fn only_publish(batch: &[Job]) -> bool {
     let only_publishes = |job: &Job| match &job.write {
         Write::Publish(publish) => !publish.retains,
-        Write::Mark { .. } | Write::Confirmed { .. } => true,
+        Write::Barrier { .. } | Write::Confirmed { .. } => true,
         _ => false,
     };
     !batch.is_empty() && batch.iter().all(only_publishes)

@@ -117,7 +117,7 @@ impl RetainedRead {
 
     fn answer(self, shared: &StoreContext) {
         let core = usize::from(self.subscribe.target.core);
-        shared.mailboxes[core].deliver(&mut vec![Mail::Subscribed(self.subscribe, self.subscribed)], 0);
+        shared.mailboxes[core].post(Mail::Subscribed(self.subscribe, self.subscribed));
     }
 
     fn refuse(mut self, shared: &StoreContext, what: &'static str) {

@@ -98,7 +98,7 @@ pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Op
     // Opening a broker within the transaction would make jobs wait for other pods, so `are_open` begins it and the step comes
     // later. If the store cannot say, the step continues, fails and reports why.
     if !writer.shared.are_open(due.iter().map(|due| due.broker)).unwrap_or(true) {
-        writer.duties.go_on_later();
+        writer.duties.continue_later();
         return Some(Duty::Due(shard, now_ms));
     }
     let conflicts_max = conflicts_max(sessions, CONFLICTS);
@@ -310,7 +310,7 @@ pub(super) fn abandon_some(
     // At the start nobody waits for the writer.
     let brokers = page.iter().map(|owned| owned.broker);
     if dead.is_some() && !writer.shared.are_open(brokers).unwrap_or(true) {
-        writer.duties.go_on_later();
+        writer.duties.continue_later();
         return Abandoned::Again;
     }
     match abandon(writer, owner, dead, &page) {

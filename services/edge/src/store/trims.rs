@@ -13,7 +13,7 @@ use millrace_storage::TransactionOption;
 
 use super::StreamKey;
 use super::stream_turns::StreamTurns;
-use super::writer::{Writer, is_of_jobs, may_pass};
+use super::writer::{Writer, may_be_of_content, may_pass};
 
 /// Messages that one transaction removes: a few milliseconds. Large messages use more of it, see [`room_for`].
 pub(super) const TRIMMED_MAX: usize = 2_000;
@@ -73,7 +73,7 @@ impl Writer<'_> {
         match self.wait(trimmed) {
             Ok(rest) => rest.into_iter().for_each(|(stream, through)| self.duties.trims.add(stream, through)),
             // One of the streams may be at fault.
-            Err(error) if some.len() > 1 && is_of_jobs(&error) => {
+            Err(error) if some.len() > 1 && may_be_of_content(&error) => {
                 let (one, other) = some.split_at(some.len() / 2);
                 self.trim_these(one);
                 self.trim_these(other);
@@ -82,7 +82,7 @@ impl Writer<'_> {
                 tracing::warn!(%error, "messages that were read could not be removed from the store, where they take space for now");
                 if may_pass(&error) {
                     some.iter().for_each(|(stream, through)| self.duties.trims.add(*stream, *through));
-                    self.duties.go_on_later();
+                    self.duties.continue_later();
                 }
             }
         }

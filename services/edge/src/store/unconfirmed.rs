@@ -73,7 +73,7 @@ mod tests {
             qos: if keeps_id { QoS::ExactlyOnce } else { QoS::AtLeastOnce },
             packet_id: PacketId::MIN,
             keeps_id,
-            in_order: false,
+            waits_for_commit: false,
             publisher: PUBLISHER.publisher,
             holds_back: true,
         }

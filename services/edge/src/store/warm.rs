@@ -44,7 +44,7 @@ impl Applier<'_> {
             | Write::Webhooks(_)
             | Write::Grown(..)
             | Write::Shared(_)
-            | Write::Mark { .. }
+            | Write::Barrier { .. }
             | Write::Notices
             | Write::Confirmed { .. } => Ok(()),
         }

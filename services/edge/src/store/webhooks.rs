@@ -22,7 +22,7 @@ const PAGE: usize = 100;
 
 impl Writer<'_> {
     pub(super) fn follow_webhooks(&mut self) {
-        for id in self.shared.brokers.take_webhooks_changed() {
+        for id in self.shared.brokers.take_changed_webhooks() {
             let Some(broker) = self.shared.brokers.peek(id) else { continue };
             self.write(vec![Job { write: Write::Webhooks(broker), ack: None }]);
         }

@@ -21,7 +21,7 @@ use millrace_layers::once::MarkerNumbers;
 use millrace_storage::Versionstamp;
 
 use self::refusals::is_unknown;
-pub(super) use self::refusals::{Why, is_hopeless, is_of_jobs, may_pass};
+pub(super) use self::refusals::{Why, is_hopeless, may_be_of_content, may_pass};
 use super::apply::{Applied, WriteOutcome};
 use super::backlog::Backlog;
 use super::claims::Claims;
@@ -114,7 +114,7 @@ pub(super) struct Writer<'s> {
     /// Whether the last write was refused, so that a series of refusals is logged once.
     refused: bool,
     swept_at: u64,
-    pub(super) listened_at: u64,
+    pub(super) notices_read_at: u64,
     looked_around_at: u64,
     backlog: Backlog<Job>,
     /// Jobs that the last transaction ran in part or not at all, in order.
@@ -156,7 +156,7 @@ impl<'s> Writer<'s> {
             taken_back: TakenBack::default(),
             refused: false,
             swept_at: 0,
-            listened_at: 0,
+            notices_read_at: 0,
             looked_around_at: 0,
             backlog: Backlog::default(),
             unfinished: Vec::new(),
@@ -201,7 +201,7 @@ impl<'s> Writer<'s> {
     }
 
     /// A part of a job is durable. Returns the job after its last part, with the outcome of all parts.
-    fn go_on(&mut self, job: Job, outcome: WriteOutcome) -> Option<(Job, WriteOutcome)> {
+    fn finish_part(&mut self, job: Job, outcome: WriteOutcome) -> Option<(Job, WriteOutcome)> {
         let Job { mut write, ack } = job;
         if matches!(outcome, WriteOutcome::Subscribed(_) | WriteOutcome::Done) {
             self.forget_undo(&write);
@@ -238,7 +238,7 @@ impl<'s> Writer<'s> {
         let is_written = !batch.iter().all(|job| {
             matches!(
                 job.write,
-                Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Confirmed { .. }
+                Write::Barrier { .. } | Write::Shared(_) | Write::Notices | Write::Confirmed { .. }
             )
         });
         // Due sessions go along (`sweep`): if their transaction fails, the jobs are written without them.
@@ -266,7 +266,7 @@ impl<'s> Writer<'s> {
             }
             Err(error) if beside.is_some() && !is_unknown(&error) => self.write_alone(batch),
             // A job that cannot be written must not fail the others of its batch, so the batch is split.
-            Err(error) if batch.len() > 1 && is_of_jobs(&error) => {
+            Err(error) if batch.len() > 1 && may_be_of_content(&error) => {
                 let rest = batch.split_off(batch.len() / 2);
                 self.write(batch);
                 if self.unfinished.is_empty() {
@@ -303,8 +303,8 @@ impl<'s> Writer<'s> {
             return;
         }
         let now_ms = self.shared.clock.now();
-        if self.shared.is_shared && now_ms >= self.listened_at + self.listen_every_ms() {
-            self.listened_at = now_ms;
+        if self.shared.is_shared && now_ms >= self.notices_read_at + self.listen_every_ms() {
+            self.notices_read_at = now_ms;
             pods::listen(self);
         }
         self.save_groups_in_time();

@@ -65,13 +65,13 @@ pub(crate) struct Webhooks {
 
 #[derive(Debug, Default)]
 struct WebhookCounters {
-    accepted: Count,
-    failed: Count,
-    refused: Count,
-    delivered: Count,
-    dead: Count,
-    lost: Count,
-    waiting: Count,
+    calls_accepted: Count,
+    calls_failed: Count,
+    calls_refused: Count,
+    events_delivered: Count,
+    events_dead: Count,
+    events_lost: Count,
+    events_waiting: Count,
     queue_bytes: Count,
     oldest_s: Count,
 }
@@ -120,7 +120,7 @@ impl Webhooks {
                     "millrace_webhook_events_waiting",
                     "Events in queues of webhooks. Every pod shows the number of the whole store.",
                 ),
-                counters.waiting.get(),
+                counters.events_waiting.get(),
             ),
             (
                 level(
@@ -136,12 +136,12 @@ impl Webhooks {
                 ),
                 counters.oldest_s.get(),
             ),
-            (call("result=\"accepted\""), counters.accepted.get()),
-            (call("result=\"failed\""), counters.failed.get()),
-            (call("result=\"refused\""), counters.refused.get()),
-            (event("result=\"delivered\""), counters.delivered.get()),
-            (event("result=\"dead\""), counters.dead.get()),
-            (event("result=\"lost\""), counters.lost.get()),
+            (call("result=\"accepted\""), counters.calls_accepted.get()),
+            (call("result=\"failed\""), counters.calls_failed.get()),
+            (call("result=\"refused\""), counters.calls_refused.get()),
+            (event("result=\"delivered\""), counters.events_delivered.get()),
+            (event("result=\"dead\""), counters.events_dead.get()),
+            (event("result=\"lost\""), counters.events_lost.get()),
         ]
     }
 }

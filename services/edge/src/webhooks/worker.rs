@@ -164,7 +164,7 @@ impl Worker {
             oldest_ms = [oldest_ms, waiting.oldest_at_ms].into_iter().flatten().min();
         }
         let age_ms = oldest_ms.map_or(0, |at_ms| self.parts.clock.unix_now_ms().saturating_sub(at_ms));
-        self.parts.counters.waiting.set(events);
+        self.parts.counters.events_waiting.set(events);
         self.parts.counters.queue_bytes.set(bytes);
         self.parts.counters.oldest_s.set(age_ms / 1_000);
     }
@@ -293,7 +293,7 @@ impl Worker {
             .await?;
         if matches!(found, NextDelivery::Gone) {
             // Removes its queue, if the broker is open here.
-            self.parts.brokers.webhooks_changed(webhook_id.broker);
+            self.parts.brokers.note_changed_webhooks(webhook_id.broker);
         }
         Ok(found)
     }
@@ -374,17 +374,17 @@ impl Worker {
         let events = work.entries.len().max(1);
         match outcome {
             DeliveryOutcome::Delivered => {
-                counters.accepted.add(1);
-                counters.delivered.add(events);
+                counters.calls_accepted.add(1);
+                counters.events_delivered.add(events);
             }
-            DeliveryOutcome::Failed { .. } => counters.failed.add(1),
-            DeliveryOutcome::Split(_) => counters.refused.add(1),
+            DeliveryOutcome::Failed { .. } => counters.calls_failed.add(1),
+            DeliveryOutcome::Split(_) => counters.calls_refused.add(1),
             DeliveryOutcome::Dead { .. } => {
-                counters.refused.add(1);
-                counters.dead.add(events);
+                counters.calls_refused.add(1);
+                counters.events_dead.add(events);
             }
         }
-        counters.lost.add(usize::try_from(lost).unwrap_or(0));
+        counters.events_lost.add(usize::try_from(lost).unwrap_or(0));
     }
 
     /// Between 0 and 1.

@@ -20,7 +20,7 @@ impl Connection {
         }
         for property in disconnect.properties.iter() {
             match property {
-                Property::SessionExpiryInterval(_) if session.expiry_s == 0 && self.requested_expiry => {}
+                Property::SessionExpiryInterval(_) if session.expiry_s == 0 && self.has_requested_expiry => {}
                 Property::SessionExpiryInterval(seconds) => {
                     if session.expiry_s == 0 && seconds > 0 {
                         let what = "a session expiry in DISCONNECT where CONNECT had none";

@@ -104,18 +104,18 @@ impl Outbox {
         self.next_id = id_after(self.next_id, skipped);
         self.free_ids = used.steps_to(self.next_id, true).unwrap_or(PACKET_IDS);
         if skipped > 0 && !self.skipped_ids {
-            self.skip_ids();
+            self.switch_to_numbers();
         }
     }
 
-    /// From here on the slots of ids are found by their numbers.
-    pub(super) fn skip_ids(&mut self) {
+    /// From here on the slots of ids are found by their numbers, which [`Self::renumber_slots`] must follow when slots move.
+    pub(super) fn switch_to_numbers(&mut self) {
         self.skipped_ids = true;
         self.used.get_or_insert_with(|| Box::new(UsedIds::new(self.slots.iter())));
-        self.number_slots();
+        self.renumber_slots();
     }
 
-    pub(super) fn number_slots(&mut self) {
+    pub(super) fn renumber_slots(&mut self) {
         let Some(used) = self.used.as_mut().filter(|_| self.skipped_ids) else { return };
         let slots = (self.removed..).zip(&self.slots).filter(|(_, slot)| !slot.is_done());
         used.numbers = slots.map(|(number, slot)| (slot.id, number)).collect();
@@ -156,7 +156,7 @@ impl Outbox {
         (0..PACKET_IDS).map(move |n| id_after(next, n)).filter(move |id| !used.contains(id))
     }
 
-    /// The slot of a used id. Tries the index that follows from the id of the first or the last slot, which removed slots
+    /// Tries the index that follows from the id of the first or the last slot, which removed slots
     /// shift; then it searches.
     pub(super) fn index_of(&self, id: PacketId) -> Option<usize> {
         let is_at =

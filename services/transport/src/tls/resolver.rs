@@ -9,7 +9,7 @@ use rustls::sign::CertifiedKey;
 thread_local! {
     /// The server name in the ClientHello that this thread processed last. The unbuffered API of
     /// rustls passes it only to the certificate resolver.
-    static ASKED: RefCell<Option<Box<str>>> = const { RefCell::new(None) };
+    static ASKED_NAME: RefCell<Option<Box<str>>> = const { RefCell::new(None) };
 }
 
 #[derive(Debug)]
@@ -17,11 +17,11 @@ pub(super) struct CertificateResolver(pub(super) Arc<CertifiedKey>);
 
 impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        ASKED.set(hello.server_name().map(Into::into));
+        ASKED_NAME.set(hello.server_name().map(Into::into));
         Some(self.0.clone())
     }
 }
 
-pub(super) fn take_asked() -> Option<Box<str>> {
-    ASKED.take()
+pub(super) fn take_asked_name() -> Option<Box<str>> {
+    ASKED_NAME.take()
 }

@@ -10,7 +10,7 @@ use rustls::unbuffered::{ConnectionState, UnbufferedStatus, WriteTraffic};
 use rustls::{HandshakeKind, ServerConfig};
 
 use super::encode::{encode, invalid};
-use super::resolver::take_asked;
+use super::resolver::take_asked_name;
 
 /// Bytes of ciphertext read at once, after the rest of an incomplete record.
 const READ_BYTES: usize = 32 * 1024;
@@ -263,7 +263,7 @@ impl TlsSession {
                 }
             }
             if self.stage == Stage::Handshake
-                && let Some(name) = take_asked()
+                && let Some(name) = take_asked_name()
             {
                 self.server_name = Some(name);
             }

@@ -40,7 +40,7 @@ impl Core {
     //= [MQTT-4.3.2-4] [MQTT-4.3.3-8] v5
     pub(in crate::core) fn stored(&mut self, acks: &[PublishAck], stored: bool) {
         for ack in acks {
-            if ack.in_order
+            if ack.waits_for_commit
                 && let Some(connection) = self.connection_of(ack.connection)
             {
                 connection.uncommitted -= 1;
@@ -51,7 +51,7 @@ impl Core {
             let local = self.sessions.get_mut(ack.session.slot as usize);
             let Some(local) = local.filter(|local| local.generation == ack.session.generation) else {
                 if !stored {
-                    self.note_refused(ack, NONE);
+                    self.note_unconfirmed(ack, NONE);
                 }
                 continue;
             };
@@ -74,7 +74,7 @@ impl Core {
             };
             self.acknowledge_stored(ack, slot, stored);
             if !stored {
-                self.note_refused(ack, slot);
+                self.note_unconfirmed(ack, slot);
             }
         }
     }

@@ -64,8 +64,8 @@ impl SubscribeInProgress {
 }
 
 impl Core {
-    /// Gives subscriptions of a session a lower QoS. The session has it at once, so that messages which it reads from the
-    /// store have it, and the subscription also if the store refuses the change.
+    /// Gives subscriptions of a session a lower QoS. The session has the new QoS at once, even if the store then refuses the
+    /// change, so messages that it reads from the store have it, too.
     pub(in crate::core) fn lower_subscriptions(
         &mut self,
         slot: u32,

@@ -81,7 +81,7 @@ impl FiltersToAdd {
         this
     }
 
-    /// Different filters, of no packet: subscriptions whose QoS a change of rules lowers.
+    /// Different filters, of no packet, so without `places`: subscriptions whose QoS a change of rules lowers.
     pub(super) fn of(filters: Vec<(Box<str>, SubscribeOptions)>) -> Self {
         let none = SubscribeFilters::from_validated(&[], Version::V5);
         Self { filters, ..Self::new(none, Version::V5) }

@@ -29,7 +29,7 @@ pub(super) struct SubscribeLimits<'b> {
 }
 
 impl SubscribeLimits<'_> {
-    /// The limit that a subscription would exceed; `is_full`: its session has as many as it may.
+    /// The limit that a subscription, which is not in `edit` yet, would exceed; `is_full`: its session has as many as it may.
     pub(super) fn reached(
         &self,
         edit: &Edit<'_>,

@@ -13,7 +13,7 @@ impl Core {
     }
 
     fn wait_in_turn(&mut self, slot: u32, broker: u64, waiting: WaitingClient) {
-        // Broker 0: the connection has no session.
+        // Broker 0: the connection has no session. Before its CONNACK it is in `times`, with its address.
         let waiting = match self.connects.times.get(&slot).filter(|_| broker == 0) {
             Some(times) => {
                 self.work.strangers.push(times.address, waiting);
@@ -33,9 +33,9 @@ impl Core {
         }
     }
 
-    pub(super) fn go_on_with_stranger(&mut self) {
+    pub(super) fn continue_with_stranger(&mut self) {
         if let Some((_, waiting)) = self.work.strangers.pop() {
-            self.go_on_with(waiting);
+            self.continue_with(waiting);
         }
     }
 }

@@ -74,7 +74,7 @@ impl Applier<'_> {
                 continue;
             }
             let clock = &self.shared.clock;
-            let body = record::encode_entry(message, 0, clock).into();
+            let body = record::encode_entry(message, record::NO_PUBLISHER, clock).into();
             let number = self.applied().next_number();
             let entry = streams::NewEntry { number, now_ms: clock.unix_now_ms(), body: &body };
             let to = [streams::StreamRef { stream: *stream, partition: 0 }];

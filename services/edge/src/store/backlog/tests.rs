@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A job of a broker with a name, a checkpoint, or a `mark`: a job without a cost that shows when all before it are written.
+/// A job of a broker with a name, a checkpoint, or a `barrier`: a job without a cost that shows when all before it are written.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     lane: Lane,
@@ -236,37 +236,37 @@ fn checkpoints_that_hold_up_all_others_fill_their_transaction() {
 
 #[test]
 fn a_mark_comes_when_all_before_it_of_its_broker_is_written() {
-    let mark = Job { lane: Lane::Mark(1), ..of(0, "mark", 0) };
-    let mut backlog = backlog([of(1, "subscribe", 1), of(1, "publish", 1), of(2, "publish", 1), mark]);
+    let barrier = Job { lane: Lane::Barrier(1), ..of(0, "barrier", 0) };
+    let mut backlog = backlog([of(1, "subscribe", 1), of(1, "publish", 1), of(2, "publish", 1), barrier]);
     backlog.push([of(2, "detach", 1), of(3, "publish", 1)]);
     assert_eq!(names(&mut backlog), ["subscribe", "publish", "publish"]);
-    assert_eq!(names(&mut backlog), ["detach", "publish", "mark"]);
-    backlog.push([mark, mark]);
-    assert_eq!(names(&mut backlog), ["mark", "mark"]);
+    assert_eq!(names(&mut backlog), ["detach", "publish", "barrier"]);
+    backlog.push([barrier, barrier]);
+    assert_eq!(names(&mut backlog), ["barrier", "barrier"]);
 }
 
 #[test]
 fn a_mark_does_not_wait_for_a_costly_job_of_another_broker() {
-    let mark = Job { lane: Lane::Mark(2), ..of(0, "mark", 0) };
-    let mut backlog = backlog([in_parts(1, 900), of(2, "publish", 1), mark]);
+    let barrier = Job { lane: Lane::Barrier(2), ..of(0, "barrier", 0) };
+    let mut backlog = backlog([in_parts(1, 900), of(2, "publish", 1), barrier]);
     let batch = write(&mut backlog);
-    assert_eq!(batch.iter().map(|job| job.name).collect::<Vec<_>>(), ["publish", "subscribe", "mark"]);
+    assert_eq!(batch.iter().map(|job| job.name).collect::<Vec<_>>(), ["publish", "subscribe", "barrier"]);
 }
 
 #[test]
 fn a_mark_does_not_pass_a_job_that_comes_back_with_a_begun_one_behind_it() {
-    let mark = Job { lane: Lane::Mark(1), ..of(0, "mark", 0) };
-    let mut backlog = backlog([of(1, "a", 1), of(1, "b", 1), mark, in_parts(1, 900), of(2, "publish", 1)]);
+    let barrier = Job { lane: Lane::Barrier(1), ..of(0, "barrier", 0) };
+    let mut backlog = backlog([of(1, "a", 1), of(1, "b", 1), barrier, in_parts(1, 900), of(2, "publish", 1)]);
     let batch = backlog.next_batch(BUDGET);
     assert!(batch.iter().any(|job| job.name == "subscribe"), "{batch:?}");
     // The transaction was cut behind "a".
-    let mark_is_out = batch.iter().any(|job| job.name == "mark");
+    let barrier_is_out = batch.iter().any(|job| job.name == "barrier");
     let cut = batch.iter().skip(1).filter(|job| matches!(job.lane, Lane::Broker(1)));
     cut.rev().for_each(|job| backlog.put_back(*job));
-    backlog.push(mark_is_out.then_some(mark));
+    backlog.push(barrier_is_out.then_some(barrier));
     backlog.owe(1, 10 * SHARE);
     backlog.push([of(2, "publish", 1)]);
-    assert_eq!(names(&mut backlog), ["publish"], "the mark waits for b");
+    assert_eq!(names(&mut backlog), ["publish"], "the barrier waits for b");
 }
 
 #[test]
@@ -327,8 +327,8 @@ fn a_large_job_beside_others_is_written_in_parts_that_are_no_larger_than_a_share
 
 #[test]
 fn a_large_job_that_is_alone_fills_transactions_and_nothing_of_its_broker_overtakes_it() {
-    let mark = Job { lane: Lane::Mark(1), ..of(0, "mark", 0) };
-    let mut backlog = backlog([of(1, "publish", 1), in_parts(1, 300), of(1, "detach", 1), mark]);
+    let barrier = Job { lane: Lane::Barrier(1), ..of(0, "barrier", 0) };
+    let mut backlog = backlog([of(1, "publish", 1), in_parts(1, 300), of(1, "detach", 1), barrier]);
     let written: Vec<(Vec<&str>, usize)> = (0..4)
         .map(|_| {
             let batch = write(&mut backlog);
@@ -336,7 +336,7 @@ fn a_large_job_that_is_alone_fills_transactions_and_nothing_of_its_broker_overta
         })
         .collect();
     let expected: [(&[&str], usize); 4] =
-        [(&["publish", "subscribe"], 4_001), (&["subscribe"], 2_000), (&["detach", "mark"], 1), (&[], 0)];
+        [(&["publish", "subscribe"], 4_001), (&["subscribe"], 2_000), (&["detach", "barrier"], 1), (&[], 0)];
     for (written, (names, cost)) in written.iter().zip(expected) {
         assert_eq!((&written.0[..], written.1), (names, cost));
     }
@@ -373,13 +373,13 @@ fn a_broker_that_always_has_one_job_larger_than_a_share_pays_it_back_too() {
 }
 
 #[test]
-fn jobs_that_come_back_are_the_first_ones_in_their_order_and_marks_wait_for_them() {
-    let mark = Job { lane: Lane::Mark(1), ..of(0, "mark", 0) };
-    let mut backlog = backlog([of(1, "a", 1), of(1, "b", 1), of(1, "c", 1), mark]);
+fn jobs_that_come_back_are_the_first_ones_in_their_order_and_barriers_wait_for_them() {
+    let barrier = Job { lane: Lane::Barrier(1), ..of(0, "barrier", 0) };
+    let mut backlog = backlog([of(1, "a", 1), of(1, "b", 1), of(1, "c", 1), barrier]);
     backlog.push([of(1, "d", 1)]);
     let batch = backlog.next_batch(BatchBudget { jobs: 3, ..BUDGET });
     batch[1..].iter().rev().for_each(|job| backlog.put_back(*job));
-    assert_eq!(names(&mut backlog), ["b", "c", "d", "mark"]);
+    assert_eq!(names(&mut backlog), ["b", "c", "d", "barrier"]);
 }
 
 #[test]

@@ -26,8 +26,8 @@ pub(in crate::store) enum Lane {
     Broker(u64),
     /// In order with other checkpoints, and before the later jobs of its session.
     Checkpoint,
-    /// A barrier: waits until all earlier jobs of this broker are committed.
-    Mark(u64),
+    /// Waits until all earlier jobs of this broker are committed.
+    Barrier(u64),
 }
 
 #[derive(Clone, Copy, Debug)]

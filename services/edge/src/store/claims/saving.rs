@@ -8,7 +8,7 @@ use millrace_layers::{LayerError, Position};
 
 use super::{Claims, GroupClaims, TOGETHER};
 use crate::store::StreamKey;
-use crate::store::writer::{CONFLICTS, Writer, is_of_jobs};
+use crate::store::writer::{CONFLICTS, Writer, may_be_of_content};
 
 struct Save {
     key: StreamKey,
@@ -99,13 +99,13 @@ impl Writer<'_> {
                 saves.iter().zip(left).for_each(|(save, left)| self.saved(save.key, left));
                 true
             }
-            Err(error) if saves.len() > 1 && is_of_jobs(&error) => {
+            Err(error) if saves.len() > 1 && may_be_of_content(&error) => {
                 let (one, other) = saves.split_at(saves.len() / 2);
                 self.save_claims(one) && self.save_claims(other)
             }
             Err(error) => {
                 tracing::warn!(%error, "the progress of a shared subscription cannot be stored: after a crash its members get acknowledged messages once more");
-                is_of_jobs(&error)
+                may_be_of_content(&error)
             }
         }
     }
@@ -126,7 +126,7 @@ impl Writer<'_> {
             self.claims.forget_if_idle(key);
         }
         if let Some(region) = self.shared.region.as_ref().filter(|_| gave_back) {
-            region.waiting(key.0, key.1);
+            region.announce_unclaimed(key.0, key.1);
         }
     }
 }

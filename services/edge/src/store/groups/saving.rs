@@ -10,7 +10,7 @@ use super::OUTSTANDING_MAX;
 use crate::store::StreamKey;
 use crate::store::duties::Duty;
 use crate::store::trims::{TRIMMED_MAX, room_for};
-use crate::store::writer::{Writer, is_of_jobs};
+use crate::store::writer::{Writer, may_be_of_content};
 
 const SAVED_TOGETHER: usize = 32;
 
@@ -92,13 +92,13 @@ impl Writer<'_> {
                 }
                 Some(!rest.is_empty())
             }
-            Err(error) if of.len() > 1 && is_of_jobs(&error) => {
+            Err(error) if of.len() > 1 && may_be_of_content(&error) => {
                 let (one, other) = of.split_at(of.len() / 2);
                 Some(self.save_progress(one)? | self.save_progress(other)?)
             }
             Err(error) => {
                 tracing::warn!(%error, "the progress of a shared subscription cannot be stored; it is tried again, and after a crash members get acknowledged messages once more");
-                is_of_jobs(&error).then_some(false)
+                may_be_of_content(&error).then_some(false)
             }
         }
     }

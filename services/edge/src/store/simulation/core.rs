@@ -36,7 +36,7 @@ pub(super) enum Asked {
     Subscribe(u32, String),
     Unsubscribe(u32, String),
     Leave(u32),
-    Mark(u64),
+    Barrier(u64),
 }
 
 #[derive(Default)]
@@ -50,9 +50,9 @@ pub(super) struct Core {
     pub(super) reads: Vec<StreamRead>,
     /// Connections that have sent DISCONNECT, until the store has removed their wills, and when they are closed without that.
     leaving: BTreeMap<u32, u64>,
-    /// How many [`Write::Mark`] this loop has submitted; each has its number.
-    marks: u64,
-    mark_us: u64,
+    /// How many [`Write::Barrier`] this loop has submitted; each has its number.
+    barriers: u64,
+    barrier_us: u64,
 }
 
 pub(super) struct Turn<'w> {
@@ -109,7 +109,7 @@ impl Core {
             world.log(|| format!("pod {number} gets from {from}: {packet:?}"));
             self.packet(&turn, from, &packet);
         }
-        self.mark(&turn);
+        self.set_barrier(&turn);
         self.close_leaving(&turn);
         let numbers: Vec<u32> = self.locals.keys().copied().collect();
         for local in numbers {
@@ -145,12 +145,12 @@ impl Core {
         }
     }
 
-    fn mark(&mut self, turn: &Turn<'_>) {
-        if turn.world.micros() >= self.mark_us {
-            self.mark_us = turn.world.micros() + turn.world.random(0..4_000_000);
-            self.marks += 1;
-            self.ask(turn, Asked::Mark(self.marks));
-            let write = Write::Mark { core: 0, fence: self.marks, broker: turn.broker.id };
+    fn set_barrier(&mut self, turn: &Turn<'_>) {
+        if turn.world.micros() >= self.barrier_us {
+            self.barrier_us = turn.world.micros() + turn.world.random(0..4_000_000);
+            self.barriers += 1;
+            self.ask(turn, Asked::Barrier(self.barriers));
+            let write = Write::Barrier { core: 0, number: self.barriers, broker: turn.broker.id };
             self.jobs.push(Job { write, ack: None });
         }
     }
@@ -188,7 +188,7 @@ impl Core {
                     turn.world.send_down(connection.slot, ToClient::Left);
                 }
             }
-            Mail::Marked { fence, .. } => self.answered(turn, &Asked::Mark(fence)),
+            Mail::BarrierPassed { number, .. } => self.answered(turn, &Asked::Barrier(number)),
             Mail::Lost { session, is_lost } => {
                 let lost = self.locals.iter().find(|(_, local)| local.is_session(turn.world, &session));
                 if let Some(number) = lost.map(|(number, _)| *number) {

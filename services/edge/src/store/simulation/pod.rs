@@ -208,7 +208,7 @@ impl Pod {
             1 => shared.grown(&broker, &(*world.pick(&TOPICS)).into()),
             _ => {
                 if let Some(group) = broker.streams.group_of("group", "t/#") {
-                    shared.waiting((broker.id, group.stream));
+                    shared.unclaimed((broker.id, group.stream));
                 }
             }
         }

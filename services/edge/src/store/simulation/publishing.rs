@@ -45,9 +45,9 @@ impl Core {
         let keeps_id = qos == 2;
         let publisher = publisher_of(turn, &local.client_id(turn.world));
         let is_behind = local.uncommitted > 0 || self.unconfirmed.contains_key(&from);
-        let deliver = keeps_id || is_behind;
-        local.uncommitted += u32::from(deliver);
-        let fence = (keeps_id || deliver && turn.world.plan.is_shared).then(|| local.key(turn));
+        let waits_for_commit = keeps_id || is_behind;
+        local.uncommitted += u32::from(waits_for_commit);
+        let fence = (keeps_id || waits_for_commit && turn.world.plan.is_shared).then(|| local.key(turn));
         let ack = PublishAck {
             broker: turn.broker.id,
             connection: connection(from),
@@ -55,7 +55,7 @@ impl Core {
             qos: level,
             packet_id: packet_id(id),
             keeps_id,
-            in_order: deliver,
+            waits_for_commit,
             publisher: publisher.publisher,
             holds_back: false,
         };
@@ -66,7 +66,7 @@ impl Core {
             publisher: publisher.publisher,
             retains: false,
             reserved: None,
-            deliver,
+            waits_for_commit,
             fence,
             skip_if: None,
             queued_us: 0,
@@ -87,7 +87,7 @@ impl Core {
             }
             return;
         };
-        local.uncommitted -= u32::from(ack.in_order);
+        local.uncommitted -= u32::from(ack.waits_for_commit);
         let answers = stored || turn.world.clients_is_v5(local.client);
         if ack.qos == QoS::ExactlyOnce && stored {
             local.received.insert(id);

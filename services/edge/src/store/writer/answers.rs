@@ -12,6 +12,7 @@ use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::jobs::PageReader;
 use crate::mailbox::Mail;
+use crate::metrics::BrokerCounters;
 use crate::store::apply::{Applied, IndexChange, WriteOutcome};
 use crate::store::bugs::{WriterBug, has_bug};
 use crate::store::costs::cost;
@@ -26,7 +27,8 @@ use super::asking::ask_again_at;
 use super::refusals::Why;
 
 impl Writer<'_> {
-    /// In this order: set positions, update the filter index, deliver, advance `through`, acknowledge.
+    /// In this order: set positions, update the filter index, deliver, advance `StoreContext::through`, acknowledge.
+    /// `stamp`: the commit's version; `None`: the batch wrote nothing.
     pub(super) fn committed(&mut self, batch: Vec<Job>, applied: Applied, stamp: Option<Versionstamp>) {
         let version =
             stamp.map_or_else(|| self.shared.through.load(Ordering::Relaxed), |stamp| stamp.version());
@@ -55,10 +57,10 @@ impl Writer<'_> {
                     }
                     acks[usize::from(ack.connection.core)].push(ack);
                 }
-            } else if let Write::Mark { core, fence, .. } = job.write {
+            } else if let Write::Barrier { core, number, .. } = job.write {
                 // Earlier jobs of this batch are committed with it.
-                self.post(core, Mail::Marked { fence, through: Position::end_of(version) });
-            } else if let Some((job, outcome)) = self.go_on(job, outcome) {
+                self.post(core, Mail::BarrierPassed { number, through: Position::end_of(version) });
+            } else if let Some((job, outcome)) = self.finish_part(job, outcome) {
                 self.answer(job.write, outcome);
             }
         }
@@ -79,12 +81,11 @@ impl Writer<'_> {
         // Without effect on messages whose position [`Self::settle`] has set.
         publish.message.set_position(None);
         if is_fenced {
-            // Out of the retained messages in memory.
             self.take_back(publish);
             return;
         }
         self.retain_committed(&publish.routes.broker, &publish.message, publish.retains && !is_replaced);
-        if publish.deliver {
+        if publish.waits_for_commit {
             let routes = if publish.retains && self.shared.is_shared {
                 // A subscriber that read the retained messages before this commit gets the message live.
                 self.matched_now(&publish.routes)
@@ -93,12 +94,12 @@ impl Writer<'_> {
             };
             self.deliver(&routes, &publish.message, publish.from);
         } else if let (true, Some(region)) = (publish.retains, &self.shared.region) {
+            // With several pods only the API's removal of a retained message does not wait for its commit.
             region.cleared(&publish.routes.broker, &publish.message);
         }
         self.hand_on_to_groups(publish);
         if self.shared.is_shared {
-            // Receivers got the message before the commit.
-            let is_live = !publish.deliver && publish.message.qos() == QoS::AtMostOnce;
+            let is_live = !publish.waits_for_commit && publish.message.qos() == QoS::AtMostOnce;
             self.announce(&publish.routes, &publish.message, publish.from, publish.publisher, is_live);
         }
         self.charge_matches(publish.routes.broker.id);
@@ -133,7 +134,6 @@ impl Writer<'_> {
             .owe(broker, usize::try_from(self.routes.take_work()).unwrap_or(usize::MAX) / cost::MATCHING);
     }
 
-    /// Sets the positions of messages, updates the filter index, and delivers wills.
     pub(super) fn settle(&mut self, mut applied: Applied, stamp: Option<Versionstamp>) -> Applied {
         if let Some(stamp) = stamp {
             for (message, number) in applied.numbers.drain(..) {
@@ -158,17 +158,18 @@ impl Writer<'_> {
             }
         }
         for (broker, error) in applied.wills_dropped.drain(..) {
-            broker.counters[self.mail.len()].wills_dropped.add(1);
+            self.own_counters(&broker).wills_dropped.add(1);
             tracing::error!(%error, broker = &*broker.name, "a will is dropped: the store can never hold it");
         }
         for (broker, limit) in applied.wills_not_retained.drain(..) {
-            broker.counters[self.mail.len()].publish_quota.add(1);
+            self.own_counters(&broker).publish_quota.add(1);
+            // Any core notifies the tenant.
             self.post(0, Mail::LimitReached(broker, limit));
         }
-        for (broker, will, _reserved) in std::mem::take(&mut applied.wills) {
+        for (broker, will, _room_until_retained) in std::mem::take(&mut applied.wills) {
             will.set_position(None);
             let routes = self.retain_will(&broker, &will);
-            broker.counters[self.mail.len()].wills.add(1);
+            self.own_counters(&broker).wills.add(1);
             self.deliver(&routes, &will, None);
             self.hand_to_groups(&routes, &will);
             if self.shared.is_shared {
@@ -177,7 +178,7 @@ impl Writer<'_> {
             self.charge_matches(broker.id);
         }
         for (broker, counts) in applied.counts.drain(..) {
-            let counters = &broker.counters[self.mail.len()];
+            let counters = self.own_counters(&broker);
             counters.sessions.add(counts.began);
             counters.sessions.sub(counts.ended);
             counters.stored.add(counts.stored);
@@ -218,11 +219,11 @@ impl Writer<'_> {
         // receivers.
         for (mailbox, acks) in self.shared.mailboxes.iter().zip(&mut self.stored) {
             if !acks.is_empty() {
-                mailbox.deliver(&mut vec![Mail::Stored { acks: std::mem::take(acks), stored: true }], 0);
+                mailbox.post(Mail::Stored { acks: std::mem::take(acks), stored: true });
             }
         }
         for (core, traced) in self.traced.drain(..) {
-            self.shared.mailboxes[usize::from(core)].deliver(&mut vec![Mail::Traced(Box::new(traced))], 0);
+            self.shared.mailboxes[usize::from(core)].post(Mail::Traced(Box::new(traced)));
         }
     }
 
@@ -241,12 +242,12 @@ impl Writer<'_> {
                 self.post(ids.target.core, Mail::Ids(ids, stored));
             }
             // The jobs before it were refused with it.
-            (Write::Mark { core, fence, .. }, _) => {
+            (Write::Barrier { core, number, .. }, _) => {
                 let through = Position::end_of(self.shared.through.load(Ordering::Relaxed));
-                self.post(core, Mail::Marked { fence, through });
+                self.post(core, Mail::BarrierPassed { number, through });
             }
             (Write::Shared(shared), _) => self.shared(*shared),
-            (Write::Notices, _) => self.listened_at = 0,
+            (Write::Notices, _) => self.notices_read_at = 0,
             (Write::Grown(broker, topic), _) => {
                 let groups = &self.routes.get(&broker, &topic).stored.groups;
                 groups.iter().for_each(|kept| self.claims.grew((broker.id, kept.stream)));
@@ -362,6 +363,10 @@ impl Writer<'_> {
         for mail in &mut self.mail {
             mail.push(Mail::Lost { session: session.clone(), is_lost });
         }
+    }
+
+    pub(super) fn own_counters<'b>(&self, broker: &'b Broker) -> &'b BrokerCounters {
+        &broker.counters[self.mail.len()]
     }
 
     pub(super) fn post(&mut self, core: u16, mail: Mail) {

@@ -62,7 +62,7 @@ impl Writer<'_> {
         }
         if publish.message.qos() == QoS::AtMostOnce {
             let unqueued = publish.routes.stored.webhooks.len();
-            publish.routes.broker.counters[self.mail.len()].unqueued.add(unqueued);
+            self.own_counters(&publish.routes.broker).unqueued.add(unqueued);
         }
         if let (Some(ack), Some(_)) = (&ack, publish.message.trace()) {
             let (core, now) = (ack.connection.core, self.shared.clock.micros());
@@ -132,7 +132,7 @@ pub(super) fn known(error: LayerError) -> LayerError {
 
 /// Whether a transaction may have failed because of its content, so that a part of it may succeed. A failure of the
 /// store itself affects every part.
-pub(in crate::store) fn is_of_jobs(error: &LayerError) -> bool {
+pub(in crate::store) fn may_be_of_content(error: &LayerError) -> bool {
     use StoreError::{Busy, Closed, CommitUnknown, DiskFull, Io, Unavailable};
     !matches!(
         error,
@@ -155,7 +155,7 @@ impl Why {
         match error {
             error if may_pass(error) => Self::Passing,
             LayerError::Store(StoreError::Cluster { .. }) => Self::Failure,
-            error if is_of_jobs(error) => Self::Content,
+            error if may_be_of_content(error) => Self::Content,
             _ => Self::Failure,
         }
     }
@@ -222,7 +222,7 @@ mod tests {
             publisher: 1,
             retains: true,
             reserved,
-            deliver: true,
+            waits_for_commit: true,
             fence: None,
             skip_if: None,
             queued_us: 0,
