@@ -25,14 +25,14 @@ def planned(plan):
         after = change["change"]["after"] or {}
         # The id of a group that is yet to be made is unknown, so it is missing.
         if change["type"] in KINDS and change["change"]["actions"] == ["create"] and after.get("security_group_id"):
-            peer = after.get("cidr_ipv4") or after.get("referenced_security_group_id") or after.get("prefix_list_id")
+            peer = after.get("cidr_ipv4") or after.get("cidr_ipv6") or after.get("referenced_security_group_id") or after.get("prefix_list_id")
             key = (KINDS[change["type"]], after["security_group_id"], after["ip_protocol"], after.get("from_port"), after.get("to_port"), peer)
             rules[key] = change["address"]
     return rules
 
 
 def existing(rule):
-    peer = rule.get("CidrIpv4") or rule.get("ReferencedGroupInfo", {}).get("GroupId") or rule.get("PrefixListId")
+    peer = rule.get("CidrIpv4") or rule.get("CidrIpv6") or rule.get("ReferencedGroupInfo", {}).get("GroupId") or rule.get("PrefixListId")
     return rule["IsEgress"], rule["GroupId"], rule["IpProtocol"], rule.get("FromPort"), rule.get("ToPort"), peer
 
 

@@ -47,7 +47,9 @@ certificate() {
     local to=$folder/$1 use=${3:-serverAuth,clientAuth}
     mkdir -p "$to"
     [ -s "$to/ca.crt" ] || cp "$folder/ca.crt" "$to/ca.crt"
-    if openssl x509 -in "$to/tls.crt" -noout -checkend $((renew_days * 86400)) >/dev/null 2>&1 && fits "$to"; then return 0; fi
+    if openssl x509 -in "$to/tls.crt" -noout -checkend $((renew_days * 86400)) >/dev/null 2>&1 && fits "$to" && [ "$(names_of "$to/tls.crt")" = "$2" ]; then
+        return 0
+    fi
     echo "makes the certificate of $1"
     openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:prime256v1 -out "$to/tls.key" 2>/dev/null || fail "$to/tls.key cannot be made"
     openssl req -new -key "$to/tls.key" -subj "/O=Millrace/CN=$1" |
@@ -56,6 +58,8 @@ certificate() {
             2>/dev/null || fail "$to/tls.crt cannot be made: $folder/ca.crt and ca.key must be a pair"
     cp "$folder/ca.crt" "$to/ca.crt"
 }
+
+names_of() { openssl x509 -in "$1" -noout -ext subjectAltName | sed -n '2{s/IP Address:/IP:/g;s/[ ]//g;p}'; }
 
 # Whether a folder's certificate and key belong together: an interrupted renewal leaves the new key beside the old certificate.
 fits() {
@@ -68,10 +72,11 @@ fits() {
 password() { openssl rand -hex 32 | sed 's/^/p/'; }
 
 make_all() {
-    local address names=DNS:nats domain secret
+    local address addresses names=DNS:nats domain secret
+    addresses=$(field nats_addresses 2>/dev/null) && [ -n "$addresses" ] || fail "standard input has no nats_addresses: it must be \`terraform output -json region\` after an apply"
     mkdir -p "$folder"
     authority
-    for address in $(field nats_addresses); do names+=,IP:$address; done
+    for address in $addresses; do names+=,IP:$address; done
     certificate nats "$names"
     certificate foundationdb DNS:foundationdb
     certificate edge DNS:edge

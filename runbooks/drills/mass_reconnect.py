@@ -44,8 +44,6 @@ def run(drill):
     drill.until_value("sum(millrace_clients_connected)", lambda values: values == [CLIENTS])
     crowd.join(30)
     drill.ends("MassReconnect")
-    for writer in connected:
-        loop.call_soon(writer.close)
     drill.check(f"{len(connected)} of {CLIENTS} clients are connected", len(connected) == CLIENTS)
 
 

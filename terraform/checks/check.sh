@@ -128,6 +128,7 @@ check_boot() {
     done
     python3 -B "$here/folders_test.py" 2>"$work/boot.log" || { cat "$work/boot.log"; fail "a program that was taken over gets files of root"; }
     grep '^Ran\|skipped' "$work/boot.log" | sed 's/^/folders_test.py: /'
+    python3 -B "$here/orphans_test.py" 2>"$work/boot.log" || { cat "$work/boot.log"; fail "orphans.py imports a rule under another one's address"; }
 }
 
 # systemd judges what a program can do beside its task, if it was taken over: 0 is nothing, 10 everything.
@@ -215,10 +216,23 @@ check_secrets() {
         accepted "$role" sslclient || fail "secrets.sh: the renewed certificate of $role is refused"
     done
     [ "$made" = "$(cat "$folder/ca.crt" "$folder/nats-password" "$folder/gateway/tls.crt")" ] || fail "secrets.sh: a renewal replaces what must stay"
+    check_nats_names "$folder" "$region"
     check_interrupted_secrets "$folder" "$region"
     check_secret_key "$folder/keyed" "$region"
     rm -rf "$folder"
     echo "secrets.sh: ok"
+}
+
+# Clients connect to the addresses of NATS' servers, so the certificate must have each, also those of servers that came later.
+check_nats_names() {
+    local folder=$1 region=$2 wrong
+    for wrong in "" "{}" '{"nats_addresses": []}'; do
+        ! "$root/terraform/secrets.sh" make "$folder/none" --self-signed <<<"$wrong" >/dev/null 2>"$folder/refused" || fail "secrets.sh makes certificates without the addresses of NATS"
+        grep -q nats_addresses "$folder/refused" && [ ! -e "$folder/none" ] || fail "secrets.sh make with \"$wrong\": $(cat "$folder/refused")"
+    done
+    "$root/terraform/secrets.sh" make "$folder" --self-signed <<<"${region/200\"/200\", \"10.40.0.201\"}" >/dev/null || fail "secrets.sh make, for a second NATS"
+    openssl x509 -in "$folder/nats/tls.crt" -noout -checkip 10.40.0.201 | grep -q 'does match' || fail "secrets.sh: the certificate of NATS lacks the new server"
+    "$root/terraform/secrets.sh" make "$folder" --self-signed <<<"$region" >/dev/null || fail "secrets.sh make, for one NATS again"
 }
 
 # A region with has_secret_key gets a key, which stays; a region without it gets none, because its store was made without.

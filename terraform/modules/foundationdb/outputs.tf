@@ -1,6 +1,10 @@
 output "cluster_file" {
   value       = local.cluster_file
   description = "Contents of fdb.cluster. Clients also need a certificate of the region's authority."
+  precondition {
+    condition     = var.machine_count >= terraform_data.coordinators.input
+    error_message = "the first ${terraform_data.coordinators.input} machines are the cluster's coordinators, and a cluster file with fewer would let a machine elect a second leader: keep at least ${terraform_data.coordinators.input} machines."
+  }
 }
 
 output "last_port" {

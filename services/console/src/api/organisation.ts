@@ -1,7 +1,7 @@
 // Members, invitations, API tokens and the audit log of an organisation.
 
 import { queryOptions } from '@tanstack/react-query'
-import { api, body, everything, idempotencyKey, type Schemas } from './client'
+import { api, body, everything, type Schemas } from './client'
 import type { Role } from './session'
 
 export type Member = Schemas['Member']
@@ -51,11 +51,16 @@ export const invitationsQuery = (organisation: string) =>
       ),
   })
 
-export const invite = (organisation: string, email: string, role: Role) =>
+interface InvitationOf {
+  organisation: string
+  invitation: Schemas['NewInvitation']
+}
+
+export const invite = ({ organisation, invitation }: InvitationOf, key: string) =>
   body(
     api.POST(`${AT}/invitations`, {
-      params: { path: { organisation }, header: { 'Idempotency-Key': idempotencyKey() } },
-      body: { email, role },
+      params: { path: { organisation }, header: { 'Idempotency-Key': key } },
+      body: invitation,
     }),
   )
 

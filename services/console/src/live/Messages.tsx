@@ -101,7 +101,7 @@ export function Messages({ messages, find, height, onOpen, hint = HINT, isNewSho
   const isNarrow = useMediaQuery(NARROW, undefined, { getInitialValueInEffect: false })
   return (
     <Rows
-      // The list measures its rows once.
+      // The rows change their height, so the list begins at its top again.
       key={isNarrow ? 'narrow' : 'wide'}
       label="Messages"
       rows={shown}

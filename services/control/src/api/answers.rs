@@ -11,7 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use uuid::Uuid;
 
-use super::problem::Problem;
+use super::problem::{ApiResult, Problem};
 use super::shares::{HolderShares, Share};
 use crate::domain::Caller;
 use crate::limits::{
@@ -22,28 +22,35 @@ use crate::limits::{
 pub(crate) struct AnswerPermits(HolderShares);
 
 impl AnswerPermits {
-    /// Counts a long answer until its client has read it; `None`: too much waits already, of the account or in all.
-    fn take(&self, account: Uuid, bytes: usize) -> Option<Share> {
-        let taken = self.0.take(vec![account], bytes, |held, _| {
+    /// Counts a long answer until its client has read it, unless too much waits already, of the account or in all.
+    fn take(&self, account: Uuid, bytes: usize) -> ApiResult<Share> {
+        self.0.take(vec![account], bytes, |held, _| {
             let (free, own) = (ANSWER_BYTES_MAX.saturating_sub(held.all), held.of(account));
             // The more is held, the less one account may have, so that a few accounts never take all; an account's first may
             // exceed its part, because a caller with no other could not make room for it by reading.
             let most = ANSWER_BYTES_EACH_MAX.min(free / HOLDER_DIVISOR);
-            if bytes > free || own > 0 && own + bytes > most { Err(()) } else { Ok(()) }
-        });
-        taken.ok()
+            if own > 0 && own + bytes > most {
+                let detail = "earlier answers to you wait until you read them: read them, and then ask again";
+                return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
+            }
+            if bytes > free {
+                let detail = "this server holds as many unread answers as it may: try again later";
+                return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+            }
+            Ok(())
+        })
     }
 
-    /// Replaces an answer by a problem if its caller has to read others first.
+    /// Replaces an answer by a problem if too much waits.
     pub(super) async fn hold(&self, caller: Option<&Caller>, response: Response) -> Response {
         let bytes = response.body().size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
         let (Some(caller), Some(bytes)) = (caller, bytes.filter(|bytes| *bytes > ANSWER_BYTES_COUNTED))
         else {
             return response;
         };
-        let Some(share) = self.take(caller.account(), bytes) else {
-            let detail = "earlier answers to you wait until you read them: read them, and then ask again";
-            return Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).into_response();
+        let share = match self.take(caller.account(), bytes) {
+            Ok(share) => share,
+            Err(problem) => return problem.into_response(),
         };
         let (mut head, body) = response.into_parts();
         let Ok(whole) = to_bytes(body, bytes).await else { return Problem::given_up().into_response() };
@@ -110,6 +117,16 @@ mod tests {
         let all = answers.0.lock().all;
         assert!(all <= ANSWER_BYTES_MAX, "{all}");
         assert_eq!(answers.hold(Some(&caller(100)), long(1 << 20)).await.status(), StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn a_caller_with_nothing_to_read_hears_that_the_server_is_full() {
+        let (answers, mut held) = (AnswerPermits::default(), Vec::new());
+        for id in 0..4 {
+            held.push(answers.hold(Some(&caller(id)), long(ANSWER_BYTES_MAX / 4 - 1)).await);
+        }
+        let refused = answers.hold(Some(&caller(4)), long(1 << 20)).await;
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     }
 
     #[tokio::test]

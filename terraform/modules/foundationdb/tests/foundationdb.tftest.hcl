@@ -77,6 +77,23 @@ run "more_machines_change_no_cluster_file_and_ask_for_more_copies" {
   }
 }
 
+run "nine_machines" {
+  command   = apply
+  state_key = "nine"
+  variables {
+    machine_count = 9
+  }
+}
+
+run "coordinators_are_not_taken_away" {
+  command   = plan
+  state_key = "nine"
+  variables {
+    machine_count = 6
+  }
+  expect_failures = [output.cluster_file]
+}
+
 run "more_processes_than_the_memory_has_room_for_are_refused" {
   command = plan
   override_data {

@@ -5,6 +5,7 @@ import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
 import { useOrganisation } from '../../api/brokers'
 import type { Schemas } from '../../api/client'
+import { useOnce } from '../../api/once'
 import { deleteInvitation, type Invitation, invitationsQuery, invite } from '../../api/organisation'
 import type { Role } from '../../api/session'
 import { ROLES, roleText } from '../../lib/roles'
@@ -142,8 +143,9 @@ function InviteForm({ onMade }: { onMade: (made: Schemas['MadeInvitation']) => v
   const { id } = useOrganisation()
   const [email, setEmail] = useState('')
   const [role, setRole] = useState<Role>('operator')
+  const send = useOnce(invite)
   return (
-    <Form verb="Invite" act={() => invite(id, email, role)} onDone={onMade}>
+    <Form verb="Invite" act={() => send({ organisation: id, invitation: { email, role } })} onDone={onMade}>
       {(wrong) => (
         <>
           <TextInput
