@@ -5,6 +5,7 @@ mod http;
 mod memory;
 mod passwords;
 mod readers;
+mod resumed;
 mod retained;
 mod sessions;
 mod store;
@@ -88,6 +89,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Attack> {
         readers::ATTACKS,
         memory::ATTACKS,
         sessions::ATTACKS,
+        resumed::ATTACKS,
         store::ATTACKS,
         passwords::ATTACKS,
         handshakes::ATTACKS,

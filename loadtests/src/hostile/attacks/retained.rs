@@ -28,6 +28,13 @@ pub(super) const ATTACKS: &[Attack] = &[
         .limits(STORE_LIMITS)
         .not_in_soak(),
     Attack::by_tenant(
+        "retained-pinned",
+        "a subscriber whose 2,000 filters match none of 100,000 retained messages, which are then removed",
+        retained_pinned,
+    )
+    .limits(STORE_LIMITS)
+    .not_in_soak(),
+    Attack::by_tenant(
         "retained-deep",
         "2,000 retained messages with topics of 128 levels, then all are removed",
         retained_deep,
@@ -113,6 +120,19 @@ fn retained_flood(ring: &Ring<'_>) -> Outcome<()> {
     let held_kb = ring.server.memory().rss_kb.saturating_sub(before_kb);
     ring.note(format!("{} bytes each while they are retained", held_kb * 1024 / 100_000));
     unretain(ring, topics())
+}
+
+fn retained_pinned(ring: &Ring<'_>) -> Outcome<()> {
+    let topics = || (0..ring.full_or_short(100_000, 50_000)).map(|number| format!("{number}/y"));
+    retain(ring, topics(), b"x")?;
+    let mut client = ring.client("pins")?;
+    let filters: Vec<String> = (0..2_000).map(|number| format!("+/x{number}")).collect();
+    client.send(&packets::subscribe(1, &filters, 0, 0));
+    clock::pause_ms(500);
+    unretain(ring, topics())?;
+    drop(client);
+    clock::pause_ms(1_000);
+    Ok(())
 }
 
 fn retained_deep(ring: &Ring<'_>) -> Outcome<()> {

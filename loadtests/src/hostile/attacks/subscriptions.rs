@@ -1,6 +1,6 @@
 //! Attacks that cause work by filters: in the SUBSCRIBE, and in each publish that must match the
 //! filters. An attack that is `short()` also belongs to the quick run of CI, with the second of the two
-//! sizes of [`Ring::size`].
+//! sizes of [`Ring::full_or_short`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
