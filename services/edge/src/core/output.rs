@@ -207,7 +207,7 @@ impl Core {
         let flushed = outbound.flush(&mut connection.stream, websocket, most);
         let took_us = began_us.map_or(0, |began| self.process.clock.micros().saturating_sub(began));
         if let Some(tapped) = tapped {
-            tapped.note_waiting(outbound.len());
+            tapped.note_waiting(outbound.len_without_control());
         }
         let (written, how) = flushed?;
         if let Some(activity) = &mut connection.activity {
