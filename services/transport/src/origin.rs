@@ -23,7 +23,6 @@ pub struct Origin {
     pub server_name: Option<Box<str>>,
     /// The client's certificate, dropped once the CONNECT is accepted.
     pub certificate: Option<Box<Certificate>>,
-    /// No byte of a client sets this.
     is_in_process: bool,
 }
 
