@@ -26,14 +26,14 @@ enum Chunk {
     Owned(Vec<u8>),
     Shared(Arc<Vec<u8>>),
     Body(Arc<Message>, bool),
-    /// A whole WebSocket control frame, which must not stand inside another frame.
-    Control(Vec<u8>),
+    /// A WebSocket Close frame, after which nothing is sent.
+    Close(Vec<u8>),
 }
 
 impl Chunk {
     fn bytes(&self) -> &[u8] {
         match self {
-            Self::Owned(bytes) | Self::Control(bytes) => bytes,
+            Self::Owned(bytes) | Self::Close(bytes) => bytes,
             Self::Shared(bytes) => bytes,
             Self::Body(message, with_properties) => message.body(*with_properties),
         }
@@ -44,11 +44,13 @@ impl Chunk {
 pub(crate) struct Outbound {
     chunks: VecDeque<Chunk>,
     tail: Vec<u8>,
+    /// WebSocket: control frames that leave when no other frame is begun, all in one piece, because each ping may come alone.
+    control: Vec<u8>,
     /// Written bytes of the first chunk, or of `tail` if there is no chunk.
     written: usize,
     len: usize,
     encrypted: usize,
-    /// WebSocket: bytes left in the frame that was begun.
+    /// WebSocket: bytes left until another frame may begin.
     frame_left: usize,
     /// Time since which it is over the soft limit with a busy socket; 0: it is not.
     full_since: Millis,
@@ -84,6 +86,11 @@ impl Outbound {
     pub(crate) fn len(&self) -> usize {
         // Callers append to `tail` directly, so `len` lacks it.
         self.len + self.tail.len() - self.written
+    }
+
+    /// How many bytes [`Self::each_after`] skips to begin with those that are appended next.
+    pub(crate) fn len_without_control(&self) -> usize {
+        self.len() - self.control.len()
     }
 
     #[cfg(test)]
@@ -143,11 +150,11 @@ impl Outbound {
     /// Calls `on_bytes` with the MQTT bytes after the first `skip` waiting ones, which must include all headers of frames.
     pub(crate) fn each_after(&self, skip: usize, mut on_bytes: impl FnMut(&[u8])) {
         let mut skip = skip + self.written;
-        let chunks = self.chunks.iter().map(|chunk| (chunk.bytes(), matches!(chunk, Chunk::Control(_))));
-        for (bytes, is_control) in chunks.chain([(&self.tail[..], false)]) {
+        let chunks = self.chunks.iter().map(|chunk| (chunk.bytes(), matches!(chunk, Chunk::Close(_))));
+        for (bytes, is_close) in chunks.chain([(&self.tail[..], false)]) {
             let from = skip.min(bytes.len());
             skip -= from;
-            if !is_control && from < bytes.len() {
+            if !is_close && from < bytes.len() {
                 on_bytes(&bytes[from..]);
             }
         }
@@ -171,8 +178,14 @@ impl Outbound {
         self.push(Chunk::Shared(bytes.clone()));
     }
 
-    pub(crate) fn push_control(&mut self, frame: Vec<u8>) {
-        self.push(Chunk::Control(frame));
+    pub(crate) fn push_control(&mut self, frames: &[u8]) {
+        self.len += frames.len();
+        self.answers.moved_back(frames.len());
+        self.control.extend_from_slice(frames);
+    }
+
+    pub(crate) fn push_close(&mut self, frame: Vec<u8>) {
+        self.push(Chunk::Close(frame));
     }
 
     pub(crate) fn flush(
@@ -275,26 +288,26 @@ impl Outbound {
         }
     }
 
-    /// Inserts the header of a binary frame, which contains everything up to the next control frame.
+    /// Inserts the control frames and the header of a binary frame, which contains everything up to a Close frame.
     fn begin_frame(&mut self) {
-        if let Some(Chunk::Control(frame)) = self.chunks.front() {
-            self.frame_left = frame.len() - self.written;
-            return;
-        }
-        let data = self.chunks.iter().take_while(|chunk| !matches!(chunk, Chunk::Control(_)));
-        let mut len: usize = data.map(|chunk| chunk.bytes().len()).sum();
-        if !self.chunks.iter().any(|chunk| matches!(chunk, Chunk::Control(_))) {
-            len += self.tail.len();
-        }
         // A frame ended inside this piece: the written bytes belong to that frame.
-        len -= self.written;
         self.drop_written();
-        let mut header = Vec::with_capacity(10);
-        frames::header(len, &mut header);
-        self.frame_left = header.len() + len;
-        self.len += header.len();
-        self.answers.moved_back(header.len());
-        self.chunks.push_front(Chunk::Owned(header));
+        let close = match self.chunks.back() {
+            Some(Chunk::Close(frame)) => frame.len(),
+            _ => 0,
+        };
+        let mut head = std::mem::take(&mut self.control);
+        let control = head.len();
+        let data = self.len() - control - close;
+        if data > 0 {
+            frames::header(data, &mut head);
+            self.len += head.len() - control;
+            self.answers.moved_back(head.len() - control);
+        }
+        if !head.is_empty() {
+            self.chunks.push_front(Chunk::Owned(head));
+        }
+        self.frame_left = self.len();
     }
 
     /// Makes `written` zero, so that bytes can be inserted in front.
@@ -316,6 +329,7 @@ impl Outbound {
     fn reset(&mut self) {
         self.chunks.clear();
         self.tail.clear();
+        self.control.clear();
         (self.written, self.len, self.encrypted, self.frame_left) = (0, 0, 0, 0);
         (self.full_since, self.full_written, self.accepted_at) = (0, 0, 0);
         self.answers = Answers::default();

@@ -124,3 +124,68 @@ fn a_pool_frees_the_buffers_that_nobody_needs_any_more() {
     pool.shrink();
     assert_eq!(pool.buffers.len(), 5);
 }
+
+/// A socket that keeps what it accepts until it is busy, and counts the calls.
+struct Recorder {
+    room: usize,
+    bytes: Vec<u8>,
+    calls: usize,
+}
+
+impl Write for Recorder {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.calls += 1;
+        let taken = Socket(self.room).write(bytes)?;
+        self.room -= taken;
+        self.bytes.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        self.write(&bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn pongs_take_few_writes_and_chunks_also_when_each_ping_came_alone() {
+    const PINGS: usize = 8_000;
+    for answers in [0, 2] {
+        let mut outbound = Outbound::default();
+        for _ in 0..PINGS {
+            add_answers(&mut outbound, answers);
+            outbound.push_control(&[0x8A, 0]);
+        }
+        assert_eq!(outbound.len(), PINGS * (2 + answers));
+        assert!(outbound.chunks.len() <= 2, "{} chunks", outbound.chunks.len());
+        let mut socket = Recorder { room: usize::MAX, bytes: Vec::new(), calls: 0 };
+        outbound.flush(&mut socket, true, usize::MAX).unwrap();
+        let header = if answers > 0 { 4 } else { 0 };
+        assert_eq!((socket.bytes.len(), outbound.len()), (PINGS * (2 + answers) + header, 0));
+        assert!(socket.calls <= 2, "{} system calls", socket.calls);
+    }
+}
+
+#[test]
+fn control_frames_leave_between_frames_and_a_close_is_the_last() {
+    let mut outbound = Outbound::default();
+    let mut socket = Recorder { room: 5, bytes: Vec::new(), calls: 0 };
+    add_messages(&mut outbound, 10);
+    outbound.flush(&mut socket, true, usize::MAX).unwrap();
+    outbound.push_control(b"PONG");
+    let seen = outbound.len_without_control();
+    outbound.tail.extend_from_slice(b"new");
+    outbound.push_control(b"pong");
+    outbound.push_close(b"CLOSE".to_vec());
+    let mut unseen = Vec::new();
+    outbound.each_after(seen, |bytes| unseen.extend_from_slice(bytes));
+    assert_eq!(unseen, b"new");
+    socket.room = usize::MAX;
+    outbound.flush(&mut socket, true, usize::MAX).unwrap();
+    let expected = [&b"\x82\x0Ammmmmmmmmm"[..], b"PONGpong", b"\x82\x03new", b"CLOSE"].concat();
+    assert_eq!((socket.bytes, socket.calls, outbound.len()), (expected, 3, 0));
+}

@@ -12,7 +12,6 @@ use percent_encoding::percent_decode_str;
 use crate::proxy::ProxyHeader;
 use crate::tls::session::Peer;
 
-const IN_PROCESS: &str = ".inside";
 /// Longest host name (RFC 1035 section 2.3.4), bytes.
 const NAME_BYTES_MAX: usize = 253;
 
@@ -24,6 +23,7 @@ pub struct Origin {
     pub server_name: Option<Box<str>>,
     /// The client's certificate, dropped once the CONNECT is accepted.
     pub certificate: Option<Box<Certificate>>,
+    is_in_process: bool,
 }
 
 /// A certificate whose key the client has, because it signed the handshake; the issuer is not
@@ -40,13 +40,13 @@ impl Origin {
     /// A client inside this process, opened by the API.
     #[must_use]
     pub fn in_process(broker: &str) -> Self {
-        let server_name = Some(format!("{broker}{IN_PROCESS}").into());
-        Self { address: None, server_name, certificate: None }
+        let server_name = Some(format!("{broker}.inside").into());
+        Self { address: None, server_name, certificate: None, is_in_process: true }
     }
 
     #[must_use]
-    pub fn is_in_process(&self) -> bool {
-        self.address.is_none() && self.server_name.as_ref().is_some_and(|name| name.ends_with(IN_PROCESS))
+    pub const fn is_in_process(&self) -> bool {
+        self.is_in_process
     }
 
     pub fn of_peer(peer: Peer, address: Option<SocketAddr>) -> Self {
@@ -58,7 +58,8 @@ impl Origin {
             });
             Box::new(Certificate { fingerprint: fingerprint.into(), subject: None, der: Some(der) })
         });
-        Self { address, server_name: peer.server_name.as_deref().and_then(host_name), certificate }
+        let server_name = peer.server_name.as_deref().and_then(host_name);
+        Self { address, server_name, certificate, is_in_process: false }
     }
 
     /// `None` when the gateway speaks for itself (a health check) or sends no address.
@@ -72,9 +73,14 @@ impl Origin {
             })
         });
         let server_name = tlvs.authority().and_then(host_name);
-        let origin = Self { address: header.source, server_name, certificate };
-        (!header.local && origin != Self { address: None, server_name: None, certificate: None })
-            .then_some(origin)
+        let address = header.source;
+        let is_client = address.is_some() || server_name.is_some() || certificate.is_some();
+        (!header.local && is_client).then_some(Self {
+            address,
+            server_name,
+            certificate,
+            is_in_process: false,
+        })
     }
 }
 
@@ -155,6 +161,17 @@ mod tests {
         assert_eq!(certificate.der.as_deref(), Some(&b"abc"[..]));
         // FIPS 180-2, appendix B.1.
         assert!(certificate.fingerprint.starts_with("ba7816bf8f01cfea"), "{}", certificate.fingerprint);
+    }
+
+    #[test]
+    fn no_server_name_of_a_client_makes_it_one_inside_the_process() {
+        let name = Origin::in_process("acme").server_name;
+        let peer = Peer { server_name: name.clone(), certificate: None, is_resumed: false };
+        let over_proxy = Origin { address: None, ..origin(1, &[(0x02, name.as_deref().unwrap())]).unwrap() };
+        for origin in [Origin::of_peer(peer, None), over_proxy] {
+            assert_eq!((&origin.server_name, origin.is_in_process()), (&name, false));
+        }
+        assert!(Origin::in_process("acme").is_in_process());
     }
 
     #[test]

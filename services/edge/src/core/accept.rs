@@ -275,6 +275,7 @@ impl Core {
         self.counters().open.sub(1);
         self.process.addresses.release(connection.counted_for);
         self.pauses.rates.forget(slot);
+        self.pauses.note_drained(slot);
         if let Some(outbound) = connection.outbound.take() {
             self.output.pool.give(outbound);
         }

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use millrace_mqtt::{Connect, ReasonCode};
 
-use super::Core;
 use super::authenticate::Absent;
 use super::connect_times::Measured;
 use super::connection::{ConnectRequest, NONE, Paused};
-use super::limits;
+use super::{Core, limits, work};
 use crate::admission::{Admission, AdmissionAnswer, AdmissionOutcome, AdmissionRefusal};
 use crate::broker::{Broker, OVER_CAP};
 use crate::clock::Millis;
@@ -131,7 +130,9 @@ impl Core {
     }
 
     pub(super) fn admit_waiting(&mut self) {
-        while !self.connects.admission.is_idle() {
+        let end = self.end_of_resuming();
+        while self.work.spent() < end && !self.connects.admission.is_idle() {
+            self.spend(work::SEEN);
             let waits = |id: &ConnectionId| {
                 let connection = self.connections.get(id.slot as usize);
                 connection.filter(|connection| connection.generation == id.generation).is_some_and(
@@ -246,3 +247,6 @@ impl Core {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,7 +59,7 @@ impl Core {
             };
             let mut frame = Vec::new();
             frames::close(code, "", &mut frame);
-            outbound.push_control(frame);
+            outbound.push_close(frame);
         }
     }
 

@@ -118,9 +118,9 @@ impl Core {
         }
     }
 
-    /// True when publishers wait for a receiver that has nothing left to write: nothing else would wake them.
+    /// True when publishers wait for a receiver that has caught up: nothing else would wake them.
     pub(super) fn has_relief(&self) -> bool {
-        self.pauses.for_receiver.keys().any(|receiver| self.waits_for_socket(*receiver) == 0)
+        !self.pauses.drained.is_empty()
     }
 
     fn waits_for_socket(&self, receiver: u32) -> usize {
@@ -131,38 +131,38 @@ impl Core {
     }
 
     /// Resumes publishers whose receivers have caught up: as many as there is room for what each may send at once, and as the turn
-    /// has work left for.
+    /// has work left for. Receivers that have written nothing are not looked at, because there may be tens of thousands.
     pub(super) fn relieve(&mut self) {
-        if self.pauses.for_receiver.is_empty() {
-            return;
-        }
-        let soft_bytes = self.output.soft_bytes;
-        let end = self.end_of_resuming();
-        let mut behind = std::mem::take(&mut self.pauses.for_receiver);
-        behind.retain(|receiver, waiting| {
-            let len = self.waits_for_socket(*receiver);
-            if len < soft_bytes / 2 {
-                for _ in 0..((soft_bytes - len) / READ_BYTES).max(1) {
-                    if self.work.spent() >= end {
-                        break;
-                    }
-                    let Some(publisher) = waiting.pop() else { break };
-                    if publisher.core == self.index {
-                        self.relieved(publisher);
-                    } else {
-                        self.post(publisher.core, Mail::Relieved(publisher));
-                    }
+        let (soft_bytes, end) = (self.output.soft_bytes, self.end_of_resuming());
+        for _ in 0..self.pauses.drained.len() {
+            if self.work.spent() >= end {
+                return;
+            }
+            self.spend(work::SEEN);
+            let Some(receiver) = self.pauses.drained.pop_front() else { return };
+            let len = self.waits_for_socket(receiver);
+            let Some(waiting) = self.pauses.for_receiver.get_mut(&receiver) else { continue };
+            waiting.is_listed = false;
+            if len >= soft_bytes / 2 {
+                continue;
+            }
+            let room = ((soft_bytes - len) / READ_BYTES).max(1);
+            for _ in 0..room.min(waiting.len()) {
+                if self.work.spent() >= end {
+                    break;
+                }
+                let Some(publisher) = self.pauses.pop_for(receiver) else { break };
+                if publisher.core == self.index {
+                    self.relieved(publisher);
+                } else {
+                    self.post(publisher.core, Mail::Relieved(publisher));
                 }
             }
-            !waiting.is_empty()
-        });
-        for (receiver, mut waiting) in behind {
-            waiting.append(self.pauses.for_receiver.remove(&receiver).unwrap_or_default());
-            self.pauses.for_receiver.insert(receiver, waiting);
+            self.pauses.note_drained(receiver);
         }
     }
 
-    fn end_of_resuming(&self) -> u64 {
+    pub(super) fn end_of_resuming(&self) -> u64 {
         self.work.spent().max(work::TURN / 2) + work::TURN / 2
     }
 

@@ -207,7 +207,7 @@ impl Core {
         let flushed = outbound.flush(&mut connection.stream, websocket, most);
         let took_us = began_us.map_or(0, |began| self.process.clock.micros().saturating_sub(began));
         if let Some(tapped) = tapped {
-            tapped.note_waiting(outbound.len());
+            tapped.note_waiting(outbound.len_without_control());
         }
         let (written, how) = flushed?;
         if let Some(activity) = &mut connection.activity {
@@ -217,6 +217,9 @@ impl Core {
         self.process.core(self.index).counters.bytes_out.add(written);
         let encrypted = connection.stream.unsent_bytes();
         outbound.note_written(written, encrypted, self.output.soft_bytes, self.now_ms);
+        if outbound.held() < self.output.soft_bytes / 2 {
+            self.pauses.note_drained(slot);
+        }
         Ok((written, how, took_us))
     }
 
@@ -284,6 +287,7 @@ impl Core {
     pub(super) fn maintain_outbound(&mut self) {
         self.count_outbound();
         self.share_outbound_memory();
+        self.pauses.note_all_drained();
         self.pauses.watched.forget_old(self.now_ms);
         self.output.pool.shrink();
         if self.process.memory.pressure() < Pressure::Connections {

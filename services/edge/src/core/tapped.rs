@@ -109,7 +109,7 @@ impl Core {
         let connection = &mut self.connections[slot as usize];
         connection.activity.get_or_insert_default().is_traced = true;
         // All that waits is whole packets, and only their beginning may have been sent.
-        let seen = connection.outbound.as_ref().map_or(0, |outbound| outbound.len());
+        let seen = connection.outbound.as_ref().map_or(0, |outbound| outbound.len_without_control());
         let tapped = self.tracing.tapped.entry(slot).or_insert_with(|| {
             let (scanner, asked) = (Scanner::default(), VecDeque::new());
             Box::new(Tapped { taps: Vec::new(), scanner, seen, asked, why: None })

@@ -142,7 +142,7 @@ impl Loops {
         self.answer(&mut client, 0x20)
     }
 
-    fn dial_with(&mut self, id: &str, flags: u8, will: &str) -> TestClient {
+    pub(super) fn dial_with(&mut self, id: &str, flags: u8, will: &str) -> TestClient {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_nonblocking(true).unwrap();
         stream.set_nodelay(true).unwrap();

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use millrace_session::Out;
 use millrace_transport::addresses::Address;
 
 use super::accept::COST;
@@ -95,7 +96,10 @@ impl Core {
             }
         };
         let (_, mut out, _) = parts!(self, slot);
-        out.outbound().push_control(response);
+        match head_len {
+            Some(_) => out.outbound().push_control(&response),
+            None => out.buffer().extend_from_slice(&response),
+        }
         let connection = &mut self.connections[slot as usize];
         match head_len {
             Some(_) => connection.transport = Transport::WebSocket(Box::default()),
@@ -132,7 +136,7 @@ impl Core {
         let closing = *closing;
         let headers = bytes.len() - raw_from - decoded.data - decoded.rest.len();
         self.spend_checked(headers);
-        self.push_control(slot, replies);
+        self.push_control(slot, &replies);
         let data_end = raw_from + decoded.data;
         let raw = raw_from + decoded.rest.start..raw_from + decoded.rest.end;
         let rest = self.packets(slot, bytes, start..data_end, raw)?;
@@ -158,11 +162,11 @@ impl Core {
         Some(rest)
     }
 
-    fn push_control(&mut self, slot: u32, frame: Vec<u8>) {
-        if !frame.is_empty() {
+    fn push_control(&mut self, slot: u32, frames: &[u8]) {
+        if !frames.is_empty() {
             let (_, mut out, _) = parts!(self, slot);
             let before = out.len();
-            out.outbound().push_control(frame);
+            out.outbound().push_control(frames);
             out.note_answers(before);
         }
     }

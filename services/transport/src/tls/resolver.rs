@@ -7,7 +7,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 thread_local! {
-    /// The server name in the ClientHello that this thread processed last. The unbuffered API of
+    /// The server name in the ClientHello that this thread processes, because the unbuffered API of
     /// rustls passes it only to the certificate resolver.
     static ASKED_NAME: RefCell<Option<Box<str>>> = const { RefCell::new(None) };
 }

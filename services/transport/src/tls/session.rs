@@ -228,6 +228,11 @@ impl TlsSession {
         let mut start = 0;
         loop {
             let UnbufferedStatus { mut discard, state } = self.tls.process_tls_records(&mut bytes[start..]);
+            // Before any error returns, because a name that stays behind would be taken for that of the
+            // thread's next client.
+            if let Some(name) = take_asked_name() {
+                self.server_name = Some(name);
+            }
             let mut is_done = false;
             match state {
                 Ok(ConnectionState::ReadTraffic(mut traffic)) => {
@@ -261,11 +266,6 @@ impl TlsSession {
                     self.encode_alert();
                     return Err(invalid(error));
                 }
-            }
-            if self.stage == Stage::Handshake
-                && let Some(name) = take_asked_name()
-            {
-                self.server_name = Some(name);
             }
             start += discard;
             if is_done {

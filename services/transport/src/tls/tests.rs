@@ -130,7 +130,11 @@ struct Both {
 
 impl Both {
     fn new(config: &Arc<ClientConfig>, servers: &Servers, piece: usize) -> Self {
-        let name = ServerName::try_from("acme.test").unwrap();
+        Self::named("acme.test", config, servers, piece)
+    }
+
+    fn named(name: &'static str, config: &Arc<ClientConfig>, servers: &Servers, piece: usize) -> Self {
+        let name = ServerName::try_from(name).unwrap();
         Self {
             client: ClientConnection::new(config.clone(), name).unwrap(),
             session: TlsSession::new(servers.devices.clone()).unwrap(),
@@ -243,6 +247,34 @@ fn the_peer_is_returned_once_with_name_and_certificate_even_when_resumed() {
             assert_eq!(both.session.take_peer(), None);
         }
     }
+}
+
+#[test]
+fn the_name_in_a_handshake_that_fails_is_not_taken_for_that_of_another_client() {
+    // Record, handshake message, version, random and session id stand before the cipher suites.
+    const SUITES: usize = 5 + 4 + 2 + 32 + 1 + 32;
+    let made = Made::new();
+    let servers = Servers::load(&made.files(), None).unwrap();
+    let config = made.client(false);
+    let mut victim = Both::new(&config, &servers, usize::MAX);
+    let mut into = [0; 100];
+    while victim.client.is_handshaking() {
+        victim.client.write_tls(&mut victim.wire.to_server).unwrap();
+        assert!(victim.session.read(&mut victim.wire, &mut into).is_err(), "{:?}", victim.session);
+        victim.client.read_tls(&mut &*std::mem::take(&mut victim.wire.to_client)).unwrap();
+        victim.client.process_new_packets().unwrap();
+    }
+    let mut other = Both::named("evil.test", &config, &servers, usize::MAX);
+    other.client.write_tls(&mut other.wire.to_server).unwrap();
+    let hello = &mut other.wire.to_server;
+    let suites = usize::from(u16::from_be_bytes([hello[SUITES], hello[SUITES + 1]]));
+    hello[SUITES + 2..][..suites].fill(0);
+    let error = other.session.read(&mut other.wire, &mut into).unwrap_err();
+    assert!(error.to_string().contains("NoCipherSuitesInCommon"), "{error}");
+    assert!(victim.session.is_handshaking());
+    victim.settle().unwrap();
+    let peer = victim.session.take_peer().unwrap();
+    assert_eq!(peer.server_name.as_deref(), Some("acme.test"));
 }
 
 #[test]

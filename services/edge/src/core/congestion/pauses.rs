@@ -15,8 +15,40 @@ pub(in crate::core) struct Pauses {
     /// How many loops have an unfinished fan-out of a connection.
     pub(in crate::core) fanouts: HashMap<ConnectionId, u16, foldhash::fast::RandomState>,
     /// Publishers that wait for a receiver, by the slot of its connection.
-    pub(in crate::core) for_receiver: HashMap<u32, PausedPublishers>,
+    pub(in crate::core) for_receiver: HashMap<u32, PausedPublishers, foldhash::fast::RandomState>,
+    /// Receivers that have written or are gone since [`crate::core::Core::relieve`] looked at them.
+    pub(in crate::core) drained: VecDeque<u32>,
     pub(in crate::core) watched: Watched,
+}
+
+impl Pauses {
+    #[inline]
+    pub(in crate::core) fn note_drained(&mut self, receiver: u32) {
+        if !self.for_receiver.is_empty()
+            && let Some(waiting) = self.for_receiver.get_mut(&receiver)
+            && !std::mem::replace(&mut waiting.is_listed, true)
+        {
+            self.drained.push_back(receiver);
+        }
+    }
+
+    /// Lists all receivers, because the soft limit may have grown.
+    pub(in crate::core) fn note_all_drained(&mut self) {
+        let unlisted = self.for_receiver.iter_mut().filter(|(_, waiting)| !waiting.is_listed);
+        self.drained.extend(unlisted.map(|(receiver, waiting)| {
+            waiting.is_listed = true;
+            *receiver
+        }));
+    }
+
+    pub(in crate::core) fn pop_for(&mut self, receiver: u32) -> Option<ConnectionId> {
+        let waiting = self.for_receiver.get_mut(&receiver)?;
+        let publisher = waiting.pop();
+        if waiting.order.is_empty() {
+            self.for_receiver.remove(&receiver);
+        }
+        publisher
+    }
 }
 
 /// Paused publishers of one core, by the time at which they are read again at the latest.
@@ -70,6 +102,8 @@ impl Deadlines {
 #[derive(Default)]
 pub(in crate::core) struct PausedPublishers {
     order: VecDeque<ConnectionId>,
+    /// In [`Pauses::drained`].
+    pub(in crate::core) is_listed: bool,
     members: HashSet<ConnectionId, foldhash::fast::RandomState>,
 }
 
@@ -80,18 +114,14 @@ impl PausedPublishers {
         }
     }
 
-    pub(in crate::core) fn append(&mut self, others: Self) {
-        others.order.into_iter().for_each(|id| self.push(id));
-    }
-
-    pub(in crate::core) fn pop(&mut self) -> Option<ConnectionId> {
+    fn pop(&mut self) -> Option<ConnectionId> {
         let id = self.order.pop_front()?;
         self.members.remove(&id);
         Some(id)
     }
 
-    pub(in crate::core) fn is_empty(&self) -> bool {
-        self.order.is_empty()
+    pub(in crate::core) fn len(&self) -> usize {
+        self.order.len()
     }
 }
 
@@ -124,6 +154,6 @@ mod tests {
         [1, 2, 1].into_iter().for_each(|slot| waiting.push(id(slot)));
         assert_eq!((waiting.pop(), waiting.pop(), waiting.pop()), (Some(id(1)), Some(id(2)), None));
         waiting.push(id(1));
-        assert!(!waiting.is_empty());
+        assert_eq!(waiting.len(), 1);
     }
 }

@@ -1,9 +1,12 @@
+use std::sync::Arc;
+
 use millrace_mqtt::QoS;
 
 use crate::core::connection::{Partial, Paused};
 use crate::core::testing::{Loops, publish};
 use crate::core::work;
 use crate::mailbox::Mail;
+use crate::outbound::Outbound;
 
 #[test]
 fn a_publisher_that_waits_for_a_receiver_gets_its_pubacks() {
@@ -69,6 +72,7 @@ fn receivers_that_have_caught_up_together_resume_their_publishers_over_several_t
         core.connections[slot as usize].partial = Some(Box::new(held));
         // These receivers are gone.
         core.pauses.for_receiver.entry(1_000 + number / 8).or_default().push(id);
+        core.pauses.note_drained(1_000 + number / 8);
     }
     let mut turns = Vec::new();
     while !loops.cores[0].pauses.for_receiver.is_empty() {
@@ -78,4 +82,39 @@ fn receivers_that_have_caught_up_together_resume_their_publishers_over_several_t
     }
     assert!(turns.iter().all(|work| *work < 2 * work::TURN), "{turns:?}");
     loops.until(|loops| loops.cores[0].connections.iter().all(|(_, publisher)| publisher.partial.is_none()));
+}
+
+#[test]
+fn a_turn_looks_only_at_lagging_receivers_that_have_written_or_are_gone() {
+    const RECEIVERS: usize = 300;
+    let mut loops = Loops::start(1, |_| {});
+    let publisher = loops.connect(0, "publisher");
+    let mut receivers: Vec<_> =
+        (0..RECEIVERS).map(|number| loops.connect(0, &format!("receiver-{number}"))).collect();
+    // While the time stands still, a pause does not end by itself.
+    loops.now_ms = Some(loops.cores[0].now_ms);
+    let id = loops.cores[0].id_of(loops.session(0, &publisher).connection);
+    loops.cores[0].pause(id, Paused::ForReceiver);
+    let unread = Arc::new(vec![0; loops.cores[0].output.soft_bytes]);
+    let slots: Vec<_> = receivers.iter().map(|receiver| loops.session(0, receiver).connection).collect();
+    for slot in &slots {
+        let mut outbound = Box::<Outbound>::default();
+        outbound.push_shared(&unread);
+        let core = &mut loops.cores[0];
+        let connection = &mut core.connections[*slot as usize];
+        (connection.outbound, connection.busy) = (Some(outbound), true);
+        core.pauses.for_receiver.entry(*slot).or_default().push(id);
+    }
+    for _ in 0..5 {
+        loops.turn(0);
+        let work = loops.cores[0].work.counted();
+        assert!(work < RECEIVERS as u64, "{work}");
+    }
+    assert!(loops.connection(0, &publisher).paused == Paused::ForReceiver);
+    loops.cores[0].connections[slots[0] as usize].busy = false;
+    loops.cores[0].flush_later(slots[0]);
+    loops.until(|loops| loops.connection(0, &publisher).paused == Paused::No);
+    assert_eq!(loops.cores[0].pauses.for_receiver.len(), RECEIVERS - 1);
+    receivers.truncate(RECEIVERS / 2);
+    loops.until(|loops| loops.cores[0].pauses.for_receiver.len() == RECEIVERS / 2 - 1);
 }
