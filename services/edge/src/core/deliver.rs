@@ -187,7 +187,7 @@ impl Core {
                     return count(counters, Delivered::Dropped(DropReason::Busy));
                 }
                 Take::Drop => {
-                    persistent.dropped(self.following.handed_over);
+                    self.work.spend(persistent.dropped(self.following.handed_over) as u64);
                     return self.read_on(receiver.target.slot);
                 }
             }

@@ -49,6 +49,8 @@ pub(super) struct PersistentSession {
     pub(super) unanswered_by_store: Unanswered,
     held: VecDeque<HeldMessage>,
     held_bytes: usize,
+    /// How many of them have QoS 1 or 2.
+    held_stored: usize,
     /// The session read everything up to here before it became live.
     read: Position,
     /// Messages, by address, that were in flight or queued when their subscription ended. No other stream of the session has them, or
@@ -87,6 +89,7 @@ impl PersistentSession {
             unanswered_by_store: Unanswered::default(),
             held: VecDeque::new(),
             held_bytes: 0,
+            held_stored: 0,
             read: Position::MIN,
             orphans: HashMap::new(),
             has_ended_filters: false,
@@ -133,20 +136,32 @@ impl PersistentSession {
 
     pub(super) fn hold(&mut self, held: HeldMessage) {
         self.held_bytes += held.message.size();
+        self.held_stored += usize::from(held.qos > QoS::AtMostOnce);
         self.held.push_back(held);
     }
 
-    /// A live copy was dropped, so the held copies have a gap.
-    pub(super) fn dropped(&mut self, handed_over: Position) {
+    fn set_held(&mut self, held: VecDeque<HeldMessage>) {
+        self.held_bytes = held.iter().map(|held| held.message.size()).sum();
+        self.held_stored = held.iter().filter(|held| held.qos > QoS::AtMostOnce).count();
+        self.held = held;
+    }
+
+    /// A live copy was dropped, so the held copies have a gap. Returns how many of them were looked at.
+    pub(super) fn dropped(&mut self, handed_over: Position) -> usize {
+        let looked_at = if self.held_stored > 0 { self.held.len() } else { 0 };
         let handed_over = self.base(handed_over);
-        // No page has messages of QoS 0.
-        self.held.retain(|held| held.qos == QoS::AtMostOnce);
-        self.held_bytes = self.held.iter().map(|held| held.message.size()).sum();
+        if looked_at > 0 {
+            // No page has messages of QoS 0.
+            let mut held = std::mem::take(&mut self.held);
+            held.retain(|held| held.qos == QoS::AtMostOnce);
+            self.set_held(held);
+        }
         match &mut self.feed {
             Feed::Reading(ReadState { way: Way::Follows, .. }) => {}
             Feed::Reading(reading) => reading.way = Way::Far,
             Feed::Live => self.begin_reading(handed_over),
         }
+        looked_at
     }
 
     /// Makes a session that does not keep up read from here on. It has got everything up to `handed_over`.
@@ -233,11 +248,12 @@ impl PersistentSession {
     pub(super) fn go_live(&mut self) {
         let Feed::Reading(reading) = &self.feed else { return };
         let through = reading.through;
-        self.held.retain(|held| {
+        let mut held = std::mem::take(&mut self.held);
+        held.retain(|held| {
             let message = &held.message;
             !message.is_refused() && message.position().is_none_or(|position| Position(position) > through)
         });
-        self.held_bytes = self.held.iter().map(|held| held.message.size()).sum();
+        self.set_held(held);
         self.read = through;
         self.feed = Feed::Live;
     }
@@ -247,7 +263,7 @@ impl PersistentSession {
         if self.subscribing > 0 || !matches!(self.feed, Feed::Live) {
             return VecDeque::new();
         }
-        self.held_bytes = 0;
+        (self.held_bytes, self.held_stored) = (0, 0);
         std::mem::take(&mut self.held)
     }
 
@@ -264,8 +280,7 @@ impl PersistentSession {
         // The publisher sends a refused message again, after others that this session has not got (P4).
         let held = std::mem::take(&mut self.held).into_iter().filter(|held| !held.message.is_refused());
         let (unstored, held): (VecDeque<HeldMessage>, _) = held.partition(is_unstored);
-        self.held = held;
-        self.held_bytes = self.held.iter().map(|held| held.message.size()).sum();
+        self.set_held(held);
         unstored
     }
 
@@ -428,5 +443,21 @@ mod tests {
             let bytes: usize = orphans.map(|entry| entry.message.size()).sum();
             assert!((1..=WHOLE_BYTES_MAX / 2).contains(&bytes), "{bytes}");
         }
+    }
+
+    #[test]
+    fn dropped_copies_look_at_held_ones_only_if_there_is_one_to_drop() {
+        let held = |qos: QoS| {
+            let OutboxEntry { message, retain, shared, identifiers, .. } = entry(1);
+            HeldMessage { message, qos, retain, shared, identifiers }
+        };
+        let mut persistent = PersistentSession::live(Vec::new());
+        persistent.begin_reading(Position::MIN);
+        (0..100).for_each(|_| persistent.hold(held(QoS::AtMostOnce)));
+        assert_eq!((0..100).map(|_| persistent.dropped(Position::MIN)).sum::<usize>(), 0);
+        persistent.hold(held(QoS::AtLeastOnce));
+        assert_eq!((0..100).map(|_| persistent.dropped(Position::MIN)).sum::<usize>(), 101);
+        let bytes: usize = persistent.held.iter().map(|held| held.message.size()).sum();
+        assert_eq!((persistent.held.len(), persistent.held_bytes), (100, bytes));
     }
 }
