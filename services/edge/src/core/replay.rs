@@ -231,9 +231,8 @@ impl Core {
         let nodes = own.feed(&mut local.session, &local.broker, counters, now, is_enough, pump);
         let is_over = own.slots.is_empty();
         let wants_more = local.session.wants_replay() && !millrace_session::Out::is_enough(&out);
-        if !wants_more {
-            own.release();
-        }
+        // Other sessions are served before it continues, or the client decides when it does.
+        own.release();
         if out.slot.as_ref().is_some_and(|outbound| outbound.len() >= super::output::FLUSH_BYTES) {
             self.output.overfull.push(slot);
         }

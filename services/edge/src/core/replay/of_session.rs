@@ -137,7 +137,7 @@ impl SessionReplay {
         }
     }
 
-    /// Releases the snapshots, because the client decides when the look-ups continue, and a snapshot keeps replaced messages in memory.
+    /// Releases the snapshots: others decide when the look-ups continue, and a snapshot keeps replaced messages in memory.
     pub(super) fn release(&mut self) {
         if self.has_released {
             self.slots.front_mut().into_iter().for_each(ReplaySlot::release_front);

@@ -222,3 +222,25 @@ fn many_lookups_join_earlier_ones_and_end_over_several_turns() {
     most = most.max(core.work.counted()).max(idle(&mut loops));
     assert!(most < 4 * work::TURN, "a turn did {most} units of work");
 }
+
+#[test]
+fn a_replay_that_finds_nothing_keeps_no_message_that_is_gone() {
+    let mut loops = with_retained(5_000);
+    let broker = loops.broker();
+    let set = |payload: &[u8]| {
+        let topic = "kept/gone".into();
+        let message = Message::new(topic, QoS::AtMostOnce, true, Properties::EMPTY, payload, 0).into();
+        broker.retain(&message);
+        Arc::downgrade(&message)
+    };
+    let gone = set(b"x");
+    let mut client = loops.connect(0, "client");
+    let filters: Vec<String> = (0..20).map(|number| format!("+/+/{number}")).collect();
+    client.send_all(&subscribe(&filters, QoS::AtMostOnce));
+    loops.answer(&mut client, SUBACK);
+    loops.turn(0);
+    set(b"");
+    loops.turn(0);
+    assert!(loops.cores[0].unfinished.replays.is_ready(), "it looks for more");
+    assert_eq!(gone.strong_count(), 0);
+}
