@@ -341,8 +341,7 @@ impl Core {
             {
                 // Closes the session's reserved place for retained messages, because live messages wait behind it. The
                 // session keeps the subscriptions made so far, so it gets their retained messages.
-                let mut replays = ReplaySlot::new(subscribe.into_replays(), &local.broker);
-                replays.release();
+                let replays = ReplaySlot::new(subscribe.into_replays(), &local.broker);
                 self.replay_later(session, replays, true);
             }
         }
