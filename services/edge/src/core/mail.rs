@@ -64,8 +64,8 @@ impl Core {
         mail
     }
 
-    /// Handles mail until the turn has spent `end`; the rest is left to the next turn. What the last turn put off comes first, and
-    /// leaves work to the others.
+    /// Handles mail until the turn has spent `end`; the rest is left to the next turn. Mail that was put off comes first and leaves work
+    /// to the others.
     pub(super) fn take_mail(&mut self, end: u64) {
         let mut put_off = VecDeque::from(std::mem::take(&mut self.mail.put_off));
         self.handle_mail(&mut put_off, end - work::TURN / 2);

@@ -209,7 +209,7 @@ impl Core {
         self.note(&broker, &dropped, page.missed);
         let entries = std::mem::take(&mut page.entries);
         let entries = self.deliver_entries(target.slot, entries, &had);
-        if !entries.is_empty() {
+        if !entries.is_empty() && !self.cut_page(target.slot, &entries, &mut page) {
             let rest = StoredPage { entries, missed: 0, ..page };
             return self.put_off_mail(Mail::Page(target, sources_version, Some(rest)));
         }
@@ -249,6 +249,7 @@ impl Core {
         let target = self.target_of(session);
         let local = &mut self.sessions[session as usize];
         let (waiting, bytes) = (local.session.waiting(), local.session.waiting_bytes());
+        let is_short = local.session.lacks_memory(0, local.broker.queues());
         let waits = local.waits_for_subscribe(&self.work);
         let Some(persistent) = &mut local.persistent else { return };
         let Feed::Reading(reading) = &persistent.feed else { return };
@@ -258,7 +259,7 @@ impl Core {
             Way::Far | Way::Passed(_) => false,
         };
         let has_enough = waiting > WAITING_LOW || bytes >= limits::WAITING_BYTES_MAX;
-        if reading.asked || is_read || waits || has_enough {
+        if reading.asked || is_read || waits || has_enough || is_short || persistent.lacks_memory {
             return;
         }
         let (sources, reader) =

@@ -185,8 +185,6 @@ pub(crate) struct AttachedSession {
     /// The stored form of `in_flight`, until the first page is read with its messages.
     pub(crate) rows: Vec<(PacketId, InFlightRow)>,
     pub(crate) in_flight: Vec<(PacketId, InFlight)>,
-    /// Messages of the first page that were compared with the filters whose messages the store does not keep.
-    pub(crate) compared: usize,
     /// QoS 2 packet ids that the client has in use.
     pub(crate) received: Vec<PacketId>,
     /// Everything up to here is acknowledged, and `acknowledged` after it.

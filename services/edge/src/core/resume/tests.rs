@@ -331,3 +331,37 @@ fn mail_of_others_is_read_while_a_session_is_compared_with_many_filters() {
     assert!(client.next().is_none() && loops.cores[0].mail.has_more());
     loops.answer(&mut client, 0x20);
 }
+
+#[test]
+fn messages_that_wait_in_stored_sessions_count_and_without_room_they_are_read_later() {
+    const SESSIONS: usize = 10;
+    const MESSAGES: usize = 60;
+    const BYTES: usize = 20_000;
+    const BUDGET: u64 = 400_000;
+    const OWN: u64 = 64 * 1024 + 2 * BYTES as u64;
+    let mut loops = Loops::stored_with(|limits| limits.queue_memory_per_broker_max = BUDGET);
+    let mut clients: Vec<TestClient> =
+        (0..SESSIONS).map(|number| loops.connect_as(&format!("session-{number}"), false)).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        loops.subscribe(client, &format!("q/{number}"), QoS::AtLeastOnce);
+    }
+    let mut publisher = loops.connect(0, "publisher");
+    for number in 0..MESSAGES {
+        let payload = [&[number as u8], [b'x'; BYTES - 1].as_slice()].concat();
+        (0..SESSIONS).for_each(|of| loops.publish(&mut publisher, &format!("q/{of}"), &payload));
+    }
+    let waiting: u64 = clients.iter().map(|client| loops.session(0, client).session.waiting_bytes()).sum();
+    assert!(waiting < BUDGET + SESSIONS as u64 * OWN, "{waiting} bytes wait");
+    let used = loops.broker().queues().unwrap().used();
+    assert!(used <= BUDGET, "{used} bytes count");
+    for client in &mut clients {
+        for number in 0..MESSAGES {
+            let body = loops.answer(client, PUBLISH_QOS_1);
+            assert_eq!(usize::from(body[7]), number, "in order, and none is missing");
+            client.send(0x40, &body[5..7]);
+        }
+    }
+    (0..100).for_each(|_| loops.turn(0));
+    assert!(clients.iter_mut().all(|client| client.next().is_none()));
+    assert_eq!(loops.broker().queues().unwrap().used(), 0);
+}

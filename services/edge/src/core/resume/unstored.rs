@@ -75,19 +75,19 @@ impl UnstoredFilters {
 impl Core {
     /// Adds to each message that goes between those in flight the numbers of the unstored filters that match it, behind those of
     /// its sources. Returns false if a later turn must continue.
-    pub(super) fn compare_unstored(&mut self, attached: &mut AttachedSession, page: &mut StoredPage) -> bool {
+    pub(super) fn compare_unstored(&mut self, attached: &AttachedSession, page: &mut StoredPage) -> bool {
         let last = attached.in_flight.iter().filter_map(|(_, in_flight)| position_of(in_flight)).max();
         let end = page.entries.partition_point(|(message, ..)| message.position().map(Position) < last);
-        if attached.compared >= end {
+        if page.compared >= end {
             return true;
         }
         let unstored = UnstoredFilters::of_stored(&attached.subscriptions);
         let sources_len = attached.subscriptions.iter().filter_map(is_read).count();
         self.work.spend(work::SEEN * attached.subscriptions.len() as u64);
         let slice = self.work.spent() + work::SLICE;
-        while attached.compared < end && self.work.spent() < slice {
-            let (message, _, sources) = &mut page.entries[attached.compared];
-            attached.compared += 1;
+        while page.compared < end && self.work.spent() < slice {
+            let (message, _, sources) = &mut page.entries[page.compared];
+            page.compared += 1;
             self.work.spend(work::SEEN);
             let is_had = message.position().is_none_or(|at| attached.acknowledged.contains(Position(at)));
             if !is_had {
@@ -97,6 +97,6 @@ impl Core {
                 self.work.spend(unstored.work());
             }
         }
-        attached.compared == end
+        page.compared == end
     }
 }
