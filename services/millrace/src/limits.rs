@@ -118,7 +118,7 @@ limits! {
     queue_bytes_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Bytes of messages that wait for the persistent sessions of one topic filter, or for one session in memory. Beyond it the oldest are dropped and counted.";
     queue_memory_per_broker_max: u64 in 0..=i64::MAX as u64, "BYTES",
-        "Memory of the messages that the sessions of one broker hold, a message of several sessions counted once: all messages of sessions in memory, and stored and retained messages that a client has not acknowledged, without the first 64 KiB of each client. 0 is half of queue_memory_max, and 64 MiB at least. Beyond it the server drops further messages for sessions in memory that hold more than a few small ones, and sends stored and retained messages as the client acknowledges earlier ones.";
+        "Memory of the messages that the sessions of one broker hold, a message of several sessions counted once: all messages of sessions in memory, and stored and retained messages that a client has not acknowledged, and stored ones that wait in memory for a connected client, each without the first 64 KiB of a client. 0 is half of queue_memory_max, and 64 MiB at least. Beyond it the server drops further messages for sessions in memory that hold more than a few small ones, and sends stored and retained messages as the client acknowledges earlier ones.";
     queue_memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "The same memory of all brokers; 0 is a quarter of memory_max. Beyond it the server drops further messages for sessions in memory, and sends stored and retained messages as the client acknowledges earlier ones.";
     filter_memory_per_broker_max: u64 in 0..=i64::MAX as u64, "BYTES",

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::Message;
+use crate::settings::UNCOUNTED_BYTES_MAX;
 
 /// Estimated memory of a message beside topic, properties and payload, bytes.
 const MESSAGE_BYTES: u64 = 128;
@@ -12,6 +13,8 @@ const MESSAGE_BYTES: u64 = 128;
 /// sessions of its broker every message.
 const SPARED_MESSAGES_MAX: usize = 16;
 const SPARED_BYTES_MAX: u64 = 4 * 1024;
+/// A message counts at most so much besides its own bytes, with an identifier of each of 1,000 subscriptions.
+const BESIDE_BYTES: u64 = 8 * 1024;
 
 /// Bytes of messages that are queued or unacknowledged.
 #[derive(Debug)]
@@ -32,6 +35,11 @@ impl Budget {
 
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
+    }
+
+    pub fn is_full_for(&self, bytes: u64) -> bool {
+        !self.has_room(bytes + BESIDE_BYTES)
+            || self.of_all.as_ref().is_some_and(|of_all| of_all.is_full_for(bytes))
     }
 
     fn has_room(&self, bytes: u64) -> bool {
@@ -58,7 +66,7 @@ pub(crate) struct Holders(AtomicU32);
 
 /// Counts a message of a session until dropped.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub struct Hold {
     message: Arc<Message>,
     budget: Arc<Budget>,
     own_bytes: u64,
@@ -85,6 +93,17 @@ impl Hold {
         let is_first = message.holders().0.fetch_add(1, Ordering::AcqRel) == 0;
         budget.add(own_bytes + if is_first { bytes } else { 0 });
         Some(Self { message: message.clone(), budget: budget.clone(), own_bytes })
+    }
+
+    /// `waiting`: bytes that wait beside the message; those up to [`UNCOUNTED_BYTES_MAX`] do not count.
+    pub fn of_waiting(
+        message: &Arc<Message>,
+        identifiers: usize,
+        waiting: u64,
+        budget: Option<&Arc<Budget>>,
+    ) -> Option<Self> {
+        let budget = budget.filter(|_| waiting + message.size() as u64 > UNCOUNTED_BYTES_MAX)?;
+        Self::new(message, budget, SPARED_MESSAGES_MAX, identifiers)
     }
 }
 

@@ -49,8 +49,8 @@ pub enum DropReason {
 }
 
 impl Session {
-    /// `connection` is the session's connection, if it has one. A queued message counts against `budget`, unless it is stored or
-    /// retained: those count when they are sent.
+    /// `connection` is the session's connection, if it has one. A queued message counts against `budget`, unless it is retained, or
+    /// stored and one of few that wait: those count when they are sent.
     #[inline]
     pub fn deliver(
         &mut self,
@@ -101,7 +101,7 @@ impl Session {
         self.hold(delivery, budget)
     }
 
-    /// While it waits, the store or the retained messages bound it.
+    /// While it waits, the caller ([`Session::lacks_memory`]) or the retained messages bound it.
     fn counts_when_sent(&self, delivery: &Delivery<'_>) -> bool {
         self.is_stored(delivery) || delivery.replay
     }
@@ -159,7 +159,13 @@ impl Session {
             self.settle(delivery.message, delivery.shared);
             return Delivered::Dropped(DropReason::QueueFull);
         }
-        let Ok(hold) = self.hold(delivery, budget) else { return self.no_memory(delivery) };
+        let hold = if is_stored && !delivery.replay {
+            let waiting = self.waiting_bytes();
+            Hold::of_waiting(delivery.message, delivery.identifiers.len(), waiting, budget)
+        } else {
+            let Ok(hold) = self.hold(delivery, budget) else { return self.no_memory(delivery) };
+            hold
+        };
         self.outbox().enqueue(delivery.to_entry(), hold);
         Delivered::Queued
     }

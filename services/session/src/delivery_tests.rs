@@ -370,6 +370,30 @@ fn a_session_whose_broker_has_no_memory_left_gets_its_messages_one_by_one() {
 }
 
 #[test]
+fn what_waits_in_a_stored_session_counts_beyond_a_few_messages() {
+    let budget = Arc::new(Budget::new(300_000, None));
+    let settings = SessionSettings { inflight_max: 1, ..SessionSettings::default() };
+    let mut client = Client::with(Version::V5, &[], settings);
+    client.session.is_stored = true;
+    client.budget = Some(budget.clone());
+    assert!(!client.session.lacks_memory(1_000_000, Some(&budget)), "the first message always comes");
+    for number in 0..100 {
+        if client.session.lacks_memory(LARGE, Some(&budget)) {
+            break;
+        }
+        client.deliver(1, &"x".repeat(LARGE));
+        if number == 3 {
+            assert_eq!(budget.used(), 0);
+        }
+    }
+    let waiting = client.session.waiting() * LARGE;
+    assert!((300_000..300_000 + UNCOUNTED_BYTES_MAX as usize).contains(&waiting), "{waiting}");
+    assert!((250_000..=300_000).contains(&budget.used()), "{budget:?}");
+    assert_eq!(acknowledge_all(&mut client), waiting / LARGE + 1);
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
 fn retained_messages_are_not_kept_from_a_client_by_a_full_queue() {
     let settings = SessionSettings { queue_messages_max: 1, inflight_max: 1, ..SessionSettings::default() };
     let mut client = Client::with(Version::V5, &[], settings);

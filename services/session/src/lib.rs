@@ -25,7 +25,7 @@ mod settings;
 #[cfg(test)]
 mod test_client;
 
-pub use budget::Budget;
+pub use budget::{Budget, Hold};
 pub use connack::Accept;
 pub use connection::Connection;
 pub use delivery::{Delivered, Delivery, DropReason, PUMP_MAX};
@@ -34,7 +34,7 @@ pub use message::{Message, Seconds, StoredPosition, Trace};
 pub use out::Out;
 pub use outbox::{InFlight, OutboxEntry, RemainingMessage};
 pub use session::{ClientSubscription, NextFilter, Remains, Session, SessionWill};
-pub use settings::SessionSettings;
+pub use settings::{SessionSettings, UNCOUNTED_BYTES_MAX};
 
 /// An empty collection of a session keeps at most this capacity, so that one burst costs memory only once.
 pub(crate) const EMPTY_CAPACITY_MAX: usize = 64;

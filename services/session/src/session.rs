@@ -12,7 +12,8 @@ pub use self::remains::{NextFilter, Remains};
 use self::subscriptions::Subscriptions;
 use crate::inbound::{Inbound, Receipt};
 use crate::outbox::{InFlight, Outbox, OutboxEntry};
-use crate::{Delivered, Delivery, Message, Seconds, StoredPosition};
+use crate::settings::UNCOUNTED_BYTES_MAX;
+use crate::{Budget, Delivered, Delivery, Message, Seconds, StoredPosition};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientSubscription {
@@ -233,6 +234,13 @@ impl Session {
 
     pub fn waiting_bytes(&self) -> u64 {
         self.outbox.as_ref().map_or(0, |outbox| outbox.queue_bytes())
+    }
+
+    /// Whether a stored message must wait in the store, because `budget` is full; a session always gets the first one, and small ones.
+    pub fn lacks_memory(&self, bytes: usize, budget: Option<&Arc<Budget>>) -> bool {
+        self.waiting_bytes() + bytes as u64 > UNCOUNTED_BYTES_MAX
+            && self.outbox.as_ref().is_some_and(|outbox| outbox.len() > 0)
+            && budget.is_some_and(|budget| budget.is_full_for(bytes as u64))
     }
 
     /// Packet ids of the client's QoS 2 messages that await PUBREL, without the ids that the store has already.

@@ -3,9 +3,9 @@
 /// Unacknowledged QoS 1 and 2 messages to the client of a stored session, whatever [`SessionSettings::inflight_max`] allows:
 /// the store remembers in one value which messages after the oldest of them are acknowledged.
 pub(crate) const STORED_INFLIGHT_MAX: usize = 4_096;
-/// Unacknowledged bytes to one client of a stored session, or of retained messages, that no [`crate::Budget`] counts: enough for the
-/// window of an ordinary client, so its messages cost no atomic operation.
-pub(crate) const UNCOUNTED_BYTES_MAX: u64 = 64 * 1024;
+/// Unacknowledged bytes to one client of a stored session, or of retained messages, that no [`crate::Budget`] counts, and as many
+/// waiting ones: enough for the window of an ordinary client, so its messages cost no atomic operation.
+pub const UNCOUNTED_BYTES_MAX: u64 = 64 * 1024;
 /// QoS 2 packet ids that a client has not released, unless Receive Maximum is larger. 5.0 clients reach it by reconnecting only, and
 /// 3.x clients cannot learn Receive Maximum.
 pub(crate) const RECEIVED_MAX: u16 = 4_096;

@@ -119,7 +119,9 @@ impl Core {
         let CommittedMessage { routes, message, publisher, sender } = committed;
         let slot = receiver.target.slot;
         let Some(local) = local_session(&mut self.sessions, receiver) else { return false };
-        let (waiting, bytes) = (local.session.waiting(), local.session.waiting_bytes());
+        let has_room = local.session.waiting() <= WAITING_LOW
+            && local.session.waiting_bytes() < limits::WAITING_BYTES_MAX
+            && !local.session.lacks_memory(message.size(), routes.broker.queues());
         let Some(persistent) = local.persistent.as_deref_mut() else { return false };
         let is_known = persistent.live_copies.announced == 0;
         let region = self.process.region.as_ref();
@@ -141,8 +143,7 @@ impl Core {
             && !self.unfinished.slices.are_to_visit(routes.broker.id, slot)
             && persistent.live_copies.meet(*sender)
             && is_plain
-            && waiting <= WAITING_LOW
-            && bytes < limits::WAITING_BYTES_MAX
+            && has_room
             && position.is_some_and(|position| persistent.is_next(position))
             && persistent.live_copies.taken < limits::UNREAD_COPIES_MAX;
         let Some(options) = options.filter(|_| takes) else {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use millrace_layers::Position;
 use millrace_mqtt::QoS;
 use millrace_router::Receiver;
-use millrace_session::{Delivered, Delivery, DropReason, Message};
+use millrace_session::{Delivered, Delivery, DropReason, Message, Session};
 
 use super::connection::NONE;
 use super::fanout::Copies;
@@ -169,17 +169,16 @@ impl Core {
         if let Some(persistent) = &mut local.persistent
             && group == 0
         {
-            let (waiting, bytes) = (local.session.waiting(), local.session.waiting_bytes());
-            let is_behind = waiting >= limits::WAITING_MESSAGES_MAX || bytes >= limits::WAITING_BYTES_MAX;
+            let is_behind = is_behind(&local.session, message, broker);
             if is_behind && delivery.qos > QoS::AtMostOnce && persistent.is_live() {
                 // From here on the session reads the store at its own rate, so that its queue does not grow. It begins behind the
                 // messages that all live sessions have got.
                 let base = persistent.base(self.following.handed_over);
                 persistent.begin_reading(base);
             }
-            match persistent.take(delivery.qos, message.size()) {
+            match persistent.take(delivery.qos, message.size(), broker.queues()) {
                 Take::Deliver => {}
-                Take::Hold => return persistent.hold(HeldMessage::new(&delivery)),
+                Take::Hold => return persistent.hold(HeldMessage::new(&delivery), broker.queues()),
                 // Its buffer of held messages is full. Dropping a QoS 0 message leaves no gap in the stream.
                 Take::Drop if delivery.qos == QoS::AtMostOnce => {
                     let counters = &broker.counters[usize::from(self.index)];
@@ -187,7 +186,7 @@ impl Core {
                     return count(counters, Delivered::Dropped(DropReason::Busy));
                 }
                 Take::Drop => {
-                    persistent.dropped(self.following.handed_over);
+                    self.work.spend(persistent.dropped(self.following.handed_over) as u64);
                     return self.read_on(receiver.target.slot);
                 }
             }
@@ -278,9 +277,7 @@ impl Core {
             self.list_replay(session);
         }
         self.note_settled(broker, settled);
-        if self.sessions[session as usize].persistent.is_some() {
-            self.read_on(session);
-        }
+        self.read_on_with_memory(session);
         self.pump_later(slot, count);
     }
 }
@@ -324,6 +321,12 @@ impl LocalSession {
             persistent.got(delivery.message, handed_over);
         }
     }
+}
+
+fn is_behind(session: &Session, message: &Message, broker: &Broker) -> bool {
+    session.waiting() >= limits::WAITING_MESSAGES_MAX
+        || session.waiting_bytes() >= limits::WAITING_BYTES_MAX
+        || session.lacks_memory(message.size(), broker.queues())
 }
 
 pub(super) fn local_session<'s>(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use millrace_layers::Position;
 use millrace_mqtt::QoS;
-use millrace_session::{Delivery, Message};
+use millrace_session::{Delivery, Hold, Message};
 use smallvec::SmallVec;
 
 pub(super) enum Feed {
@@ -51,6 +51,7 @@ pub(super) struct HeldMessage {
     pub(super) retain: bool,
     pub(super) shared: u64,
     pub(super) identifiers: SmallVec<[u32; 1]>,
+    pub(super) memory: Option<Hold>,
 }
 
 impl HeldMessage {
@@ -61,6 +62,7 @@ impl HeldMessage {
             retain: delivery.retain,
             shared: delivery.shared,
             identifiers: SmallVec::from_slice(delivery.identifiers),
+            memory: None,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use millrace_layers::Position;
 
-use super::Core;
+use super::{Core, work};
 use crate::mailbox::Mail;
 use crate::store::StoreService;
 
@@ -16,7 +16,7 @@ pub(super) struct MailQueues {
     incoming: VecDeque<Mail>,
     /// All mail about messages up to this position was taken from the mailbox.
     through: Option<Position>,
-    /// Mail for the next turn: the rests of pages, and sessions that become live.
+    /// Mail for the next turn: the rests of pages, sessions that become live or are compared with a page.
     put_off: Vec<Mail>,
 }
 
@@ -51,7 +51,7 @@ impl Core {
         self.mail.put_off.pop()
     }
 
-    /// The mail that was left over, or else what is in the mailbox, behind what the last turn put off.
+    /// The mail that was left over, or else what is in the mailbox.
     fn next_mail(&mut self) -> VecDeque<Mail> {
         let mut mail = std::mem::take(&mut self.mail.incoming);
         if mail.is_empty() {
@@ -61,13 +61,25 @@ impl Core {
             self.mailbox().take(&mut taken);
             mail = taken.into();
         }
-        self.mail.put_off.drain(..).rev().for_each(|first| mail.push_front(first));
         mail
     }
 
-    /// Handles mail until the turn has spent `end`; the rest is left to the next turn.
+    /// Handles mail until the turn has spent `end`; the rest is left to the next turn. Mail that was put off comes first and leaves work
+    /// to the others.
     pub(super) fn take_mail(&mut self, end: u64) {
+        let mut put_off = VecDeque::from(std::mem::take(&mut self.mail.put_off));
+        self.handle_mail(&mut put_off, end - work::TURN / 2);
+        put_off.extend(std::mem::take(&mut self.mail.put_off));
+        self.mail.put_off = put_off.into();
         let mut queue = self.next_mail();
+        self.handle_mail(&mut queue, end.max(self.work.spent() + work::TURN / 2));
+        if queue.is_empty() {
+            self.note_mail_is_done();
+        }
+        self.mail.incoming = queue;
+    }
+
+    fn handle_mail(&mut self, queue: &mut VecDeque<Mail>, end: u64) {
         while self.work.spent() < end
             && let Some(mail) = queue.pop_front()
         {
@@ -118,10 +130,6 @@ impl Core {
             self.flush_overfull();
             self.end_work(began);
         }
-        if queue.is_empty() {
-            self.note_mail_is_done();
-        }
-        self.mail.incoming = queue;
     }
 
     /// All messages up to `through` have arrived at this core, and its live sessions got those before the oldest unfinished

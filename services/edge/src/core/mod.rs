@@ -30,6 +30,7 @@ mod fanout;
 mod feed;
 mod files;
 mod filter_set;
+mod held;
 mod homes;
 mod ids;
 mod input;

@@ -138,7 +138,7 @@ mod tests {
             read.push(0, next, Position::end_of(*version));
         }
         let (filter, qos, pages) = ("a/+".into(), QoS::AtMostOnce, Arc::new(read));
-        Replay { filter, qos, identifier: 0, left_out: 0, retained: None, pages }
+        Replay { filter, qos, identifier: 0, left_out: 0, before: None, retained: None, pages }
     }
 
     #[test]

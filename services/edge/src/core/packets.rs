@@ -308,9 +308,7 @@ impl Core {
         if self.sessions[session as usize].session.has_backlog() {
             return self.pump(slot);
         }
-        if self.sessions[session as usize].persistent.is_some() {
-            self.read_on(session);
-        }
+        self.read_on_with_memory(session);
     }
 
     fn undecodable(&mut self, slot: u32, error: DecodeError, framed: Option<(u8, &[u8])>) -> Option<Rest> {

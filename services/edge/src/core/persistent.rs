@@ -16,12 +16,12 @@ use std::sync::Arc;
 use millrace_layers::streams::{StreamId, StreamSource};
 use millrace_layers::{Position, Positions};
 use millrace_mqtt::{PacketId, QoS};
-use millrace_session::{Message, OutboxEntry};
+use millrace_session::{Budget, Message, OutboxEntry};
 
 use super::committed::LiveCopies;
 use super::feed::{Feed, HeldMessage, ReadState, Take, Way};
 use super::filter_set::FilterSet;
-use super::limits;
+use super::held::HeldCopies;
 use super::unanswered::Unanswered;
 use crate::jobs::{PendingSubscribe, open_positions};
 
@@ -40,6 +40,8 @@ pub(super) struct PersistentSession {
     /// A crashed owner of the session may have sent QoS 1 messages up to here.
     pub(super) maybe_sent: Position,
     pub(super) feed: Feed,
+    /// A page had a message for which the memory had no room: the session reads on when its client has taken others.
+    pub(super) lacks_memory: bool,
     /// SUBSCRIBE packets that wait for the store. Nothing is sent meanwhile, so that retained messages come first.
     pub(super) subscribing: u32,
     /// Durable SUBSCRIBE packets. Each is answered when the session has read the messages from before its live copies.
@@ -47,8 +49,7 @@ pub(super) struct PersistentSession {
     /// Jobs that write former subscriptions back after a refusal.
     pub(super) writing_back: u32,
     pub(super) unanswered_by_store: Unanswered,
-    held: VecDeque<HeldMessage>,
-    held_bytes: usize,
+    held: HeldCopies,
     /// The session read everything up to here before it became live.
     read: Position,
     /// Messages, by address, that were in flight or queued when their subscription ended. No other stream of the session has them, or
@@ -81,12 +82,12 @@ impl PersistentSession {
             had_max: HAD_MIN,
             maybe_sent: Position::MIN,
             feed: Feed::Live,
+            lacks_memory: false,
             subscribing: 0,
             unanswered: Vec::new(),
             writing_back: 0,
             unanswered_by_store: Unanswered::default(),
-            held: VecDeque::new(),
-            held_bytes: 0,
+            held: HeldCopies::default(),
             read: Position::MIN,
             orphans: HashMap::new(),
             has_ended_filters: false,
@@ -102,9 +103,8 @@ impl PersistentSession {
     }
 
     /// Decides about a live copy: copies are held only while the session is about to become live or waits for the store.
-    pub(super) fn take(&self, qos: QoS, bytes: usize) -> Take {
-        let fits =
-            self.held.len() < limits::HELD_MESSAGES_MAX && self.held_bytes + bytes <= limits::HELD_BYTES_MAX;
+    pub(super) fn take(&self, qos: QoS, bytes: usize, budget: Option<&Arc<Budget>>) -> Take {
+        let fits = self.held.has_room(bytes, budget);
         match &self.feed {
             Feed::Live if self.subscribing == 0 => Take::Deliver,
             // A subscription that is not durable yet gives no right to the message.
@@ -131,22 +131,20 @@ impl PersistentSession {
         }
     }
 
-    pub(super) fn hold(&mut self, held: HeldMessage) {
-        self.held_bytes += held.message.size();
-        self.held.push_back(held);
+    pub(super) fn hold(&mut self, held: HeldMessage, budget: Option<&Arc<Budget>>) {
+        self.held.push(held, budget);
     }
 
-    /// A live copy was dropped, so the held copies have a gap.
-    pub(super) fn dropped(&mut self, handed_over: Position) {
+    /// A live copy was dropped, so the held copies have a gap. Returns how many of them were looked at.
+    pub(super) fn dropped(&mut self, handed_over: Position) -> usize {
         let handed_over = self.base(handed_over);
-        // No page has messages of QoS 0.
-        self.held.retain(|held| held.qos == QoS::AtMostOnce);
-        self.held_bytes = self.held.iter().map(|held| held.message.size()).sum();
+        let looked_at = self.held.drop_stored();
         match &mut self.feed {
             Feed::Reading(ReadState { way: Way::Follows, .. }) => {}
             Feed::Reading(reading) => reading.way = Way::Far,
             Feed::Live => self.begin_reading(handed_over),
         }
+        looked_at
     }
 
     /// Makes a session that does not keep up read from here on. It has got everything up to `handed_over`.
@@ -233,11 +231,7 @@ impl PersistentSession {
     pub(super) fn go_live(&mut self) {
         let Feed::Reading(reading) = &self.feed else { return };
         let through = reading.through;
-        self.held.retain(|held| {
-            let message = &held.message;
-            !message.is_refused() && message.position().is_none_or(|position| Position(position) > through)
-        });
-        self.held_bytes = self.held.iter().map(|held| held.message.size()).sum();
+        self.held.drop_read(through);
         self.read = through;
         self.feed = Feed::Live;
     }
@@ -247,8 +241,7 @@ impl PersistentSession {
         if self.subscribing > 0 || !matches!(self.feed, Feed::Live) {
             return VecDeque::new();
         }
-        self.held_bytes = 0;
-        std::mem::take(&mut self.held)
+        self.held.take()
     }
 
     /// Returns the held copies that no page will have: they were published with QoS 0, or before the subscription was durable. A page
@@ -257,16 +250,7 @@ impl PersistentSession {
         if self.subscribing > 0 {
             return VecDeque::new();
         }
-        let is_unstored = |held: &HeldMessage| {
-            let message = &held.message;
-            held.qos == QoS::AtMostOnce || message.is_decided() && message.position().is_none()
-        };
-        // The publisher sends a refused message again, after others that this session has not got (P4).
-        let held = std::mem::take(&mut self.held).into_iter().filter(|held| !held.message.is_refused());
-        let (unstored, held): (VecDeque<HeldMessage>, _) = held.partition(is_unstored);
-        self.held = held;
-        self.held_bytes = self.held.iter().map(|held| held.message.size()).sum();
-        unstored
+        self.held.take_unstored()
     }
 
     /// The cursor, up to which the client has acknowledged everything, and what it has acknowledged after the cursor.
@@ -291,7 +275,7 @@ impl PersistentSession {
         match &self.feed {
             // Held copies were not delivered.
             Feed::Live => {
-                let held = self.held.iter().filter_map(|held| held.message.position());
+                let held = self.held.messages().filter_map(|message| message.position());
                 held.map(|position| Position(position).before())
                     .chain(self.unanswered_by_store.read_from)
                     .fold(handed_over.max(self.read), Position::min)
@@ -335,8 +319,7 @@ impl PersistentSession {
     ) -> u64 {
         let ended: HashSet<&str, foldhash::fast::RandomState> =
             ended.iter().map(|filter| &**filter).collect();
-        let held = self.held.iter().map(|held| &held.message);
-        let open: Vec<_> = open.map(|entry| &entry.message).chain(held).collect();
+        let open: Vec<_> = open.map(|entry| &entry.message).chain(self.held.messages()).collect();
         let known = FilterSet::new(self.filters().filter(|filter| ended.contains(filter)));
         let mut known = known.with_unknown(self.unknown_bytes(open.iter().copied()));
         // When it takes too long to find out, as many messages are orphans as a session may store whole.

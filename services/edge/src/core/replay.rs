@@ -176,9 +176,7 @@ impl Core {
         if !holds {
             local.session.begin_replay();
         }
-        if own.has_released {
-            due.release();
-        }
+        due.release();
         own.slots.push_back(due);
         own.late = late::Late::default();
         self.list_replay(session);
@@ -231,9 +229,7 @@ impl Core {
         let nodes = own.feed(&mut local.session, &local.broker, counters, now, is_enough, pump);
         let is_over = own.slots.is_empty();
         let wants_more = local.session.wants_replay() && !millrace_session::Out::is_enough(&out);
-        if !wants_more {
-            own.release();
-        }
+        own.release();
         if out.slot.as_ref().is_some_and(|outbound| outbound.len() >= super::output::FLUSH_BYTES) {
             self.output.overfull.push(slot);
         }

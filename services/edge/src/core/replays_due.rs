@@ -15,6 +15,7 @@ use super::deliver::count;
 use super::limits;
 use super::replay::{Lookup, ReplayLookups, Topics};
 use super::{Core, work};
+use crate::broker::Broker;
 use crate::jobs::replay::{Replay, RetainedPages, left_out};
 use crate::store::WHOLE_BYTES_MAX;
 
@@ -26,15 +27,11 @@ type Filters = Vec<(Box<str>, StoredOptions, usize)>;
 impl Core {
     /// Flags the filters of a SUBSCRIBE that have retained messages of QoS 1 or 2. `replays` has the filters of `stored` that
     /// get retained messages, in the same order.
-    pub(super) fn flag_due(&mut self, replays: &[Replay], stored: &mut Filters) {
+    pub(super) fn flag_due(&mut self, broker: &Broker, replays: &[Replay], stored: &mut Filters) {
         let (mut left, mut stored) = (NODES_AT_SUBSCRIBE, stored.iter_mut());
         for replay in replays.iter().filter(|replay| replay.qos > QoS::AtMostOnce) {
-            let has_retained = match &replay.retained {
-                Some(retained) if !retained.is_empty() => {
-                    has_retained(Walk::new(retained.clone(), &replay.filter), &mut left)
-                }
-                _ => false,
-            };
+            let has_retained = replay.before.is_some_and(|before| before > 0)
+                && has_retained(Walk::new(broker.retained.snapshot(), &replay.filter), &mut left);
             let same = stored.find(|(filter, ..)| *filter == replay.filter);
             if let Some((_, options, _)) = same.filter(|_| has_retained) {
                 options.bits |= REPLAY_DUE;
@@ -109,7 +106,8 @@ impl Core {
                 qos: subscription.options.qos,
                 identifier: subscription.identifier,
                 left_out: left_out(local.session.client_id(), subscription.options),
-                retained: Some(broker.retained.snapshot()),
+                before: Some(broker.retained.snapshot().insertions()),
+                retained: None,
                 pages: RetainedPages::default().into(),
             };
             lookups.extend(Lookup::all(&replay, &broker).map(|lookup| lookup.goes_on_without(&had)));

@@ -66,9 +66,11 @@ impl Core {
         let read = self.subscriptions_read(slot, &request.client_id, &subscriptions);
         let publisher = record::publisher(&request.client_id);
         // Without in-flight messages the whole page is delivered later, by `resume_session`.
-        let unstored =
-            if in_flight.is_empty() { Default::default() } else { unstored_filters(&subscriptions, &read) };
-        self.spend(unstored.work() * page.entries.len() as u64);
+        let unstored = if in_flight.is_empty() {
+            Default::default()
+        } else {
+            UnstoredFilters::of_stored(&subscriptions)
+        };
         let unacknowledged = unacknowledged(&page, &read, &unstored, &acknowledged, publisher);
         // A QoS 2 message was either not sent, or has a packet id in the store. Later messages must not overtake it.
         let unacknowledged = unacknowledged.take_while(|entry| entry.qos == QoS::AtLeastOnce);
@@ -207,7 +209,7 @@ impl Core {
         self.note(&broker, &dropped, page.missed);
         let entries = std::mem::take(&mut page.entries);
         let entries = self.deliver_entries(target.slot, entries, &had);
-        if !entries.is_empty() {
+        if !entries.is_empty() && !self.cut_page(target.slot, &entries, &mut page) {
             let rest = StoredPage { entries, missed: 0, ..page };
             return self.put_off_mail(Mail::Page(target, sources_version, Some(rest)));
         }
@@ -247,6 +249,7 @@ impl Core {
         let target = self.target_of(session);
         let local = &mut self.sessions[session as usize];
         let (waiting, bytes) = (local.session.waiting(), local.session.waiting_bytes());
+        let is_short = local.session.lacks_memory(0, local.broker.queues());
         let waits = local.waits_for_subscribe(&self.work);
         let Some(persistent) = &mut local.persistent else { return };
         let Feed::Reading(reading) = &persistent.feed else { return };
@@ -256,7 +259,7 @@ impl Core {
             Way::Far | Way::Passed(_) => false,
         };
         let has_enough = waiting > WAITING_LOW || bytes >= limits::WAITING_BYTES_MAX;
-        if reading.asked || is_read || waits || has_enough {
+        if reading.asked || is_read || waits || has_enough || is_short || persistent.lacks_memory {
             return;
         }
         let (sources, reader) =
@@ -349,7 +352,7 @@ fn restored(
 }
 
 /// Messages of a page that the session has not acknowledged, as its subscriptions want them. `publisher` is the session's own
-/// number, and `read` has the subscriptions of the page's sources.
+/// number, `read` has the subscriptions of the page's sources, and those of the numbers behind them are in `unstored`.
 fn unacknowledged<'p>(
     page: &'p StoredPage,
     read: &'p [(FilterSource, ClientSubscription)],
@@ -358,22 +361,15 @@ fn unacknowledged<'p>(
     publisher: u64,
 ) -> impl Iterator<Item = OutboxEntry> + 'p {
     page.entries.iter().filter_map(move |(message, from, sources)| {
-        let is_had = message.position().is_none_or(|position| acknowledged.contains(Position(position)));
-        let subscriptions = sources.iter().filter_map(|source| Some(&read.get(*source)?.1));
-        let unstored = unstored.matching(message.topic()).map(|(_, subscription)| subscription);
-        let subscriptions = subscriptions.chain(unstored);
-        between::entry(message, *from == publisher, subscriptions).filter(|_| !is_had)
+        if message.position().is_none_or(|position| acknowledged.contains(Position(position))) {
+            return None;
+        }
+        let subscriptions = sources.iter().filter_map(|source| match source.checked_sub(read.len()) {
+            None => Some(&read[*source].1),
+            Some(number) => unstored.get(number),
+        });
+        between::entry(message, *from == publisher, subscriptions)
     })
-}
-
-fn unstored_filters(
-    stored: &[StoredSubscription],
-    read: &[(FilterSource, ClientSubscription)],
-) -> UnstoredFilters {
-    let subscriptions = stored.iter().filter_map(|stored| {
-        Some((std::str::from_utf8(&stored.filter).ok()?, subscription_of(stored.options)))
-    });
-    UnstoredFilters::new(subscriptions, read.iter().map(|(source, _)| &*source.filter))
 }
 
 pub(super) fn position_of(in_flight: &InFlight) -> Option<Position> {

@@ -160,10 +160,22 @@ impl Core {
             return Some(other);
         }
         // The caller pays for the delivery to this member, so only looks at further members are counted.
-        if !self.has_ended(picked.target) {
+        if !self.is_away(picked.target) {
             return Some(picked);
         }
-        group.pick_if(|target| self.may_be_there(target, looks))
+        let others = group.pick_online(|target| {
+            looks.set(looks.get() + work::SEEN);
+            !self.is_away(target)
+        });
+        let picked = Some(picked).filter(|picked| !self.has_ended(picked.target));
+        others.or(picked).or_else(|| group.pick_if(|target| self.may_be_there(target, looks)))
+    }
+
+    /// Whether a session of this loop has ended or has no connection.
+    fn is_away(&self, target: Target) -> bool {
+        let local = self.sessions.get(target.slot as usize);
+        target.core == self.index
+            && local.is_none_or(|local| local.generation != target.generation || local.connection == NONE)
     }
 
     fn may_be_there(&self, target: Target, looks: &Cell<u64>) -> bool {

@@ -238,8 +238,9 @@ impl Core {
         mut subscribe: Box<SubscribeInProgress>,
         retained: Option<&Arc<TreeSnapshot<Arc<Message>>>>,
     ) -> Option<PacketTask> {
-        for replay in subscribe.pending.replays.iter_mut().filter(|replay| replay.retained.is_none()) {
-            replay.retained = retained.cloned();
+        let before = retained.map(|tree| if tree.is_empty() { 0 } else { tree.insertions() });
+        for replay in subscribe.pending.replays.iter_mut().filter(|replay| replay.before.is_none()) {
+            replay.before = before;
         }
         if let Some(limit) = subscribe.reached.take() {
             self.reached(slot, limit);

@@ -142,13 +142,29 @@ impl Loops {
         self.answer(&mut client, 0x20)
     }
 
-    pub(super) fn dial_with(&mut self, id: &str, flags: u8, will: &str) -> TestClient {
+    /// A client of 5.0 whose session stays for an hour.
+    pub(super) fn connect_v5(&mut self, id: &str) -> TestClient {
+        let mut client = self.dial_v5(id);
+        self.answer(&mut client, 0x20);
+        client
+    }
+
+    pub(super) fn dial_v5(&self, id: &str) -> TestClient {
+        self.dial(id, &[5, 0, 0, 0, 5, 0x11, 0, 0, 0xE, 0x10], "")
+    }
+
+    pub(super) fn dial_with(&self, id: &str, flags: u8, will: &str) -> TestClient {
+        self.dial(id, &[4, flags, 0, 0], will)
+    }
+
+    /// `head`: of the CONNECT, from the protocol level up to the properties.
+    fn dial(&self, id: &str, head: &[u8], will: &str) -> TestClient {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_nonblocking(true).unwrap();
         stream.set_nodelay(true).unwrap();
         let mut client = TestClient { stream, id: id.to_owned(), received: Vec::new() };
         let will = if will.is_empty() { Vec::new() } else { [text(will), text("gone")].concat() };
-        let connect = [b"\x00\x04MQTT\x04".as_slice(), &[flags, 0, 0], &text(id), &will].concat();
+        let connect = [b"\x00\x04MQTT".as_slice(), head, &text(id), &will].concat();
         client.send(0x10, &connect);
         client
     }
@@ -272,6 +288,6 @@ pub(super) fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     packet
 }
 
-fn text(text: &str) -> Vec<u8> {
+pub(super) fn text(text: &str) -> Vec<u8> {
     [&(text.len() as u16).to_be_bytes(), text.as_bytes()].concat()
 }

@@ -11,7 +11,7 @@ mod units;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use millrace_mqtt::topic;
-use millrace_router::Receiver;
+use millrace_router::{Receiver, Target};
 
 pub(super) use self::removal::FilterRemoval;
 pub(super) use self::units::*;
@@ -87,6 +87,9 @@ pub(super) struct CoreWork {
     pub(super) revocations: HashMap<u32, Revocation, foldhash::fast::FixedState>,
     /// How many of their filters sessions that come online have looked at.
     pub(super) coming_online: HashMap<u32, usize, foldhash::fast::FixedState>,
+    /// The same of sessions that go offline, and those sessions.
+    pub(super) going_offline: HashMap<u32, (Target, usize), foldhash::fast::FixedState>,
+    pub(super) leaving: FairQueue<u32>,
     pub(super) resumptions: HashMap<u32, Box<Resumption>, foldhash::fast::FixedState>,
     /// The store's answers to SUBSCRIBE packets, in their order.
     pub(super) stored_answers: HashMap<u32, VecDeque<StoredAnswer>, foldhash::fast::FixedState>,
@@ -99,7 +102,7 @@ impl CoreWork {
     }
 
     pub(super) fn has_removals(&self) -> bool {
-        !self.removals.is_empty()
+        !(self.removals.is_empty() && self.leaving.is_empty())
     }
 
     pub(super) fn removes_of(&self, broker: u64) -> bool {
@@ -338,8 +341,7 @@ impl Core {
             {
                 // Closes the session's reserved place for retained messages, because live messages wait behind it. The
                 // session keeps the subscriptions made so far, so it gets their retained messages.
-                let mut replays = ReplaySlot::new(subscribe.into_replays(), &local.broker);
-                replays.release();
+                let replays = ReplaySlot::new(subscribe.into_replays(), &local.broker);
                 self.replay_later(session, replays, true);
             }
         }

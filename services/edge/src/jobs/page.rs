@@ -36,4 +36,6 @@ pub(crate) struct StoredPage {
     pub(crate) through: Position,
     pub(crate) more: bool,
     pub(crate) missed: u64,
+    /// Entries that were compared with the filters whose messages the store does not keep.
+    pub(crate) compared: usize,
 }

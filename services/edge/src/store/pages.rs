@@ -327,6 +327,7 @@ impl PageContent {
             through: self.through.min(through).max(cursor),
             more,
             missed: self.missed,
+            compared: 0,
         }
     }
 }

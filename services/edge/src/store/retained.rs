@@ -258,7 +258,7 @@ mod tests {
 
     fn replay(filter: &str) -> Replay {
         let (qos, pages) = (QoS::AtMostOnce, Arc::default());
-        Replay { filter: filter.into(), qos, identifier: 0, left_out: 0, retained: None, pages }
+        Replay { filter: filter.into(), qos, identifier: 0, left_out: 0, before: None, retained: None, pages }
     }
 
     struct Retains {

@@ -11,7 +11,7 @@ use crate::budget::Hold;
 #[derive(Debug)]
 pub(super) struct QueuedEntry {
     pub(super) entry: OutboxEntry,
-    /// Unset for stored and retained messages, which do not count before they are sent.
+    /// Unset for retained messages and a few stored ones, which do not count before they are sent.
     pub(super) hold: Option<Hold>,
 }
 

@@ -4,7 +4,7 @@ use millrace_mqtt::topic::Filter;
 use millrace_session::ClientSubscription;
 
 use crate::core::connection::{NONE, Paused};
-use crate::core::{Core, work};
+use crate::core::{Core, LocalSession, work};
 
 fn shared<'s>((text, _): (&'s str, &ClientSubscription)) -> Option<Filter<'s>> {
     Filter::parse(text).filter(|filter| filter.share.is_some())
@@ -26,6 +26,37 @@ impl Core {
         if session == NONE {
             return true;
         }
+        let Some(next) = self.mark_members(session, begun, true) else { return true };
+        self.work.coming_online.insert(slot, next);
+        false
+    }
+
+    /// Over several turns, too. Until then other members are picked instead of it.
+    pub(super) fn go_offline(&mut self, session: u32) {
+        let target = self.target_of(session);
+        let Some(next) = self.mark_members(session, 0, false) else { return };
+        if self.work.going_offline.insert(session, (target, next)).is_none() {
+            let broker = self.sessions[session as usize].broker.id;
+            self.work.leaving.push(broker, session);
+        }
+    }
+
+    pub(in crate::core) fn go_offline_more(&mut self) {
+        let Some((broker, session)) = self.work.leaving.pop() else { return };
+        let Some((target, begun)) = self.work.going_offline.remove(&session) else { return };
+        let is_away =
+            |local: &LocalSession| local.generation == target.generation && local.connection == NONE;
+        if self.sessions.get(session as usize).is_some_and(is_away)
+            && let Some(next) = self.mark_members(session, begun, false)
+        {
+            self.work.going_offline.insert(session, (target, next));
+            self.work.leaving.push(broker, session);
+        }
+    }
+
+    /// Marks a session in its shared subscriptions from the one at `begun` on, as far as a turn has budget for. Returns where a
+    /// later turn must continue.
+    fn mark_members(&mut self, session: u32, begun: usize, online: bool) -> Option<usize> {
         let target = self.target_of(session);
         let local = &self.sessions[session as usize];
         let broker = local.broker.clone();
@@ -47,31 +78,15 @@ impl Core {
         if !part.is_empty() {
             broker
                 .router
-                .edit(|edit| part.iter().for_each(|(_, filter)| edit.set_online(*filter, target, true)));
-            self.announce_filters(&broker, part.iter().map(|(text, _)| *text));
+                .edit(|edit| part.iter().for_each(|(_, filter)| edit.set_online(*filter, target, online)));
+            if online {
+                self.announce_filters(&broker, part.iter().map(|(text, _)| *text));
+            }
             self.announce_members(&broker, part.iter().map(|(text, _)| *text));
         }
         let is_over = next == local.session.subscriptions_len();
         self.work.spend(work);
-        if !is_over {
-            self.work.coming_online.insert(slot, next);
-        }
-        is_over
-    }
-
-    /// In one turn, because the session must get no more messages of its groups.
-    pub(super) fn go_offline(&mut self, session: u32) {
-        let target = self.target_of(session);
-        let local = &self.sessions[session as usize];
-        if local.session.subscriptions().filter_map(shared).next().is_none() {
-            return;
-        }
-        local.broker.router.edit(|edit| {
-            for filter in local.session.subscriptions().filter_map(shared) {
-                edit.set_online(filter, target, false);
-            }
-        });
-        self.announce_members(&local.broker, local.session.subscriptions().map(|(filter, _)| filter));
+        (!is_over).then_some(next)
     }
 }
 
@@ -80,8 +95,8 @@ mod tests {
     use millrace_mqtt::QoS;
 
     use crate::core::connection::NONE;
-    use crate::core::testing::{Loops, SUBACK, subscribe};
-    use crate::core::work;
+    use crate::core::testing::{Loops, SUBACK, TestClient, publish, subscribe};
+    use crate::core::{ConnectionEnd, work};
 
     #[test]
     fn a_session_that_comes_back_is_online_in_many_groups_after_several_turns() {
@@ -93,6 +108,7 @@ mod tests {
         loops.answer(&mut member, SUBACK);
         drop(member);
         loops.until(|loops| loops.cores[0].sessions.iter().all(|(_, local)| local.connection == NONE));
+        loops.until(|loops| !loops.cores[0].work.has_removals());
         let broker = loops.broker();
         let online = || {
             let snapshot = broker.router.snapshot();
@@ -104,6 +120,62 @@ mod tests {
         let _member = loops.connect_as("member", false);
         let mut turns = vec![loops.cores[0].work.counted()];
         while online() < FILTERS {
+            loops.turn(0);
+            turns.push(loops.cores[0].work.counted());
+        }
+        assert!(turns.iter().sum::<u64>() >= FILTERS as u64 * work::FILTER, "{turns:?}");
+        assert!(turns.iter().all(|work| *work < 3 * work::TURN), "{turns:?}");
+    }
+
+    #[test]
+    fn a_session_that_leaves_is_offline_in_many_groups_after_several_turns() {
+        const FILTERS: usize = 2_000;
+        let mut loops = Loops::start(2, |_| {});
+        let filters: Vec<String> = (0..FILTERS).map(|number| format!("$share/g/t{number}")).collect();
+        let [member, other] = [0, 1].map(|core| loops.id_of(core, "member"));
+        let [mut client, mut other] = [&member, &other].map(|id| loops.connect_as(id, false));
+        for client in [&mut client, &mut other] {
+            client.send_all(&subscribe(&filters, QoS::AtLeastOnce));
+            loops.answer(client, SUBACK);
+        }
+        let broker = loops.broker();
+        let online = || -> usize {
+            let snapshot = broker.router.snapshot();
+            (0..FILTERS).map(|number| snapshot.group("g", &format!("t{number}")).unwrap().online()).sum()
+        };
+        let leave = |loops: &mut Loops, client: &TestClient| {
+            let slot = loops.session(0, client).connection;
+            loops.cores[0].work.begin_turn();
+            loops.cores[0].end(slot, ConnectionEnd::Kicked, false);
+            loops.cores[0].work.counted()
+        };
+        let mut publishers = [0, 1].map(|core| loops.connect(core, "publisher"));
+        leave(&mut loops, &client);
+        // The other member gets what is published meanwhile.
+        let snapshot = broker.router.snapshot();
+        let topics = (0..FILTERS).map(|number| format!("t{number}"));
+        let mut still_online = topics.filter(|topic| snapshot.group("g", topic).unwrap().online() == 2);
+        let topic = still_online.next().unwrap();
+        for publisher in &mut publishers {
+            publisher.send_all(&publish(1, &topic, b"x").repeat(4));
+        }
+        [1, 0].iter().for_each(|core| loops.turn(*core));
+        let mut received = 0;
+        loops.until(|_| {
+            received += std::iter::from_fn(|| other.next()).count();
+            received == 8
+        });
+        assert_eq!(loops.session(0, &client).session.waiting(), 0);
+        // It comes back while it is leaving.
+        let mut client = loops.connect_as(&member, false);
+        loops.until(|_| online() == 2 * FILTERS);
+        leave(&mut loops, &client);
+        client = loops.connect_as(&member, false);
+        loops.until(|loops| loops.cores[0].work.coming_online.is_empty());
+        (0..20).for_each(|_| loops.turn(0));
+        assert_eq!(online(), 2 * FILTERS);
+        let mut turns = vec![leave(&mut loops, &client)];
+        while online() > FILTERS {
             loops.turn(0);
             turns.push(loops.cores[0].work.counted());
         }

@@ -75,7 +75,15 @@ mod tests {
 
     fn waiting(filter: &str) -> DueReplay {
         let (filter, qos, pages) = (filter.into(), QoS::AtLeastOnce, RetainedPages::default().into());
-        DueReplay::from(Replay { filter, qos, identifier: 0, left_out: 0, retained: None, pages })
+        DueReplay::from(Replay {
+            filter,
+            qos,
+            identifier: 0,
+            left_out: 0,
+            before: None,
+            retained: None,
+            pages,
+        })
     }
 
     #[test]

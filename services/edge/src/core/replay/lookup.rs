@@ -41,16 +41,24 @@ impl Lookup {
             .starts_with("$SYS/")
             .then(|| Self::new(replay, LookupTree::Sys, broker.sys.snapshot()));
         let tree = if replay.pages.has_filters() { LookupTree::Own } else { LookupTree::OfBroker };
-        let retained =
-            replay.retained.clone().filter(|retained| tree == LookupTree::Own || !retained.is_empty());
-        let of_clients = retained.map(|retained| Self::new(replay, tree, retained));
+        let before = replay.before.filter(|before| *before > 0);
+        let retained = match tree {
+            LookupTree::Own => replay.retained.clone(),
+            _ => before.map(|_| broker.retained.snapshot()),
+        };
+        let of_clients = retained.map(|retained| {
+            let mut lookup = Self::new(replay, tree, retained);
+            before.into_iter().for_each(|before| lookup.limit(before));
+            lookup
+        });
         of_clients.into_iter().chain(of_server)
     }
 
     /// Whether [`Lookup::all`] gives any, unless the retained messages change.
     pub(super) fn may_find(replay: &Replay) -> bool {
-        let has_some = |retained: &Arc<TreeSnapshot<_>>| replay.pages.has_filters() || !retained.is_empty();
-        replay.filter.starts_with("$SYS/") || replay.retained.as_ref().is_some_and(has_some)
+        replay.filter.starts_with("$SYS/")
+            || replay.before.is_some_and(|before| before > 0)
+            || replay.pages.has_filters() && replay.retained.is_some()
     }
 
     fn new(replay: &Replay, tree: LookupTree, retained: Arc<TreeSnapshot<Arc<Message>>>) -> Self {

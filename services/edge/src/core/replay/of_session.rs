@@ -18,8 +18,6 @@ use crate::metrics::BrokerCounters;
 pub(in crate::core) struct SessionReplay {
     pub(super) generation: u32,
     pub(super) is_listed: bool,
-    /// Only the first look-up may hold a snapshot of the retained messages; new ones release theirs at once.
-    pub(super) has_released: bool,
     /// For each point of its queue that the session has reserved for retained messages.
     pub(super) slots: VecDeque<ReplaySlot>,
     /// Look-ups that joined the last slot, because the session has no more slots.
@@ -33,7 +31,6 @@ impl SessionReplay {
         Self {
             generation,
             is_listed: false,
-            has_released: false,
             slots: VecDeque::new(),
             late: Late::default(),
             joining: VecDeque::new(),
@@ -59,10 +56,7 @@ impl SessionReplay {
             if !Lookup::may_find(&replay) {
                 continue;
             }
-            let mut waiting = DueReplay::from(replay);
-            if self.has_released {
-                waiting.release();
-            }
+            let waiting = DueReplay::from(replay);
             if is_first {
                 last.replays.push_back(waiting);
             } else if self.late.push(&mut last.replays, waiting) {
@@ -137,13 +131,8 @@ impl SessionReplay {
         }
     }
 
-    /// Releases the snapshots, because the client decides when the look-ups continue, and a snapshot keeps replaced messages in memory.
+    /// Releases the snapshots: others decide when the look-ups continue, and a snapshot keeps replaced messages in memory.
     pub(super) fn release(&mut self) {
-        if self.has_released {
-            self.slots.front_mut().into_iter().for_each(ReplaySlot::release_front);
-        } else {
-            self.slots.iter_mut().for_each(ReplaySlot::release);
-        }
-        self.has_released = true;
+        self.slots.front_mut().into_iter().for_each(ReplaySlot::release_begun);
     }
 }

@@ -24,15 +24,11 @@ pub(in crate::core) struct ReplaySlot {
 pub(super) struct DueReplay {
     /// Its filter is empty once the subscription has ended.
     replay: Replay,
-    /// Insertions into the tree of retained messages at the SUBSCRIBE, because later ones are delivered live; `None`: the store
-    /// has not read them.
-    insertions: Option<u64>,
 }
 
 impl From<Replay> for DueReplay {
     fn from(replay: Replay) -> Self {
-        let insertions = replay.retained.as_ref().map(|retained| retained.insertions());
-        Self { replay, insertions }
+        Self { replay }
     }
 }
 
@@ -47,12 +43,6 @@ impl DueReplay {
 
     pub(super) fn has_ended(&self) -> bool {
         self.replay.filter.is_empty()
-    }
-
-    pub(super) fn release(&mut self) {
-        if !self.replay.pages.has_filters() {
-            self.replay.retained = None;
-        }
     }
 }
 
@@ -84,7 +74,7 @@ impl ReplaySlot {
         {
             // An UNSUBSCRIBE may have ended it meanwhile.
             if session.subscription(&waiting.replay.filter).is_some() {
-                self.begin(waiting, broker);
+                self.begin(&waiting.replay, broker);
             }
             if self.begun.is_empty() {
                 return Next::Nothing;
@@ -104,13 +94,11 @@ impl ReplaySlot {
         }
     }
 
-    fn begin(&mut self, DueReplay { mut replay, insertions }: DueReplay, broker: &Broker) {
-        if insertions.is_some() {
-            replay.retained.get_or_insert_with(|| broker.retained.snapshot());
-        }
-        for mut lookup in Lookup::all(&replay, broker) {
-            let before = if lookup.tree == LookupTree::Sys { Some(self.sys_insertions) } else { insertions };
-            before.into_iter().for_each(|before| lookup.limit(before));
+    fn begin(&mut self, replay: &Replay, broker: &Broker) {
+        for mut lookup in Lookup::all(replay, broker) {
+            if lookup.tree == LookupTree::Sys {
+                lookup.limit(self.sys_insertions);
+            }
             self.begun.push_back(lookup);
         }
     }
@@ -118,12 +106,12 @@ impl ReplaySlot {
     /// Keeps no snapshot of retained messages, see [`Lookup::release`].
     pub(in crate::core) fn release(&mut self) {
         self.begun.iter_mut().chain(&mut self.lookups).for_each(Lookup::release);
-        self.replays.iter_mut().for_each(DueReplay::release);
     }
 
-    /// The same, if only the first look-up has a snapshot.
-    pub(super) fn release_front(&mut self) {
-        self.front().into_iter().for_each(Lookup::release);
+    /// The same, if only those have snapshots that have begun.
+    pub(super) fn release_begun(&mut self) {
+        self.begun.iter_mut().for_each(Lookup::release);
+        self.lookups.front_mut().into_iter().for_each(Lookup::release);
     }
 }
 

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use millrace_mqtt::{Properties, QoS};
 use millrace_session::Message;
@@ -221,4 +221,39 @@ fn many_lookups_join_earlier_ones_and_end_over_several_turns() {
     core.end(slot, ConnectionEnd::Kicked, false);
     most = most.max(core.work.counted()).max(idle(&mut loops));
     assert!(most < 4 * work::TURN, "a turn did {most} units of work");
+}
+
+fn retain(loops: &Loops, payload: &[u8]) -> Weak<Message> {
+    let topic = "kept/gone".into();
+    let message = Message::new(topic, QoS::AtMostOnce, true, Properties::EMPTY, payload, 0).into();
+    loops.broker().retain(&message);
+    Arc::downgrade(&message)
+}
+
+#[test]
+fn a_replay_that_finds_nothing_keeps_no_message_that_is_gone() {
+    let mut loops = with_retained(5_000);
+    let gone = retain(&loops, b"x");
+    let mut client = loops.connect(0, "client");
+    let filters: Vec<String> = (0..20).map(|number| format!("+/+/{number}")).collect();
+    client.send_all(&subscribe(&filters, QoS::AtMostOnce));
+    loops.answer(&mut client, SUBACK);
+    loops.turn(0);
+    retain(&loops, b"");
+    loops.turn(0);
+    assert!(loops.cores[0].unfinished.replays.is_ready(), "it looks for more");
+    assert_eq!(gone.strong_count(), 0);
+}
+
+#[test]
+fn a_subscribe_that_waits_for_the_store_keeps_no_message_that_is_gone() {
+    let mut loops = Loops::stored(1);
+    let gone = retain(&loops, b"x");
+    let mut client = loops.connect_as("client", false);
+    client.send_all(&subscribe(&["kept/#".to_owned()], QoS::AtLeastOnce));
+    loops.until(|loops| loops.session(0, &client).persistent.as_ref().unwrap().subscribing > 0);
+    assert!(gone.strong_count() > 0);
+    retain(&loops, b"");
+    assert_eq!(gone.strong_count(), 0);
+    loops.answer(&mut client, SUBACK);
 }

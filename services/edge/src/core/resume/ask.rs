@@ -13,6 +13,7 @@ use crate::core::limits;
 use crate::core::{Core, work};
 use crate::incidents::{NewIncident, StoredIncidentKind};
 use crate::jobs::{AttachWrite, AttachedSession, DetachWrite, StoredPage, Write};
+use crate::mailbox::Mail;
 use crate::quota::Limit;
 
 impl Core {
@@ -83,8 +84,14 @@ impl Core {
         &mut self,
         id: ConnectionId,
         (broker, client): (Arc<Broker>, Arc<str>),
-        found: Option<(Box<AttachedSession>, Option<StoredPage>)>,
+        mut found: Option<(Box<AttachedSession>, Option<StoredPage>)>,
     ) {
+        if let Some((attached, Some(page))) = &mut found
+            && self.connection_of(id).is_some()
+            && !self.compare_unstored(attached, page)
+        {
+            return self.put_off_mail(Mail::Attached(id, (broker, client), found));
+        }
         let request = self.connection_of(id).and_then(|connection| connection.pending.take());
         match (request, found) {
             (Some(request), Some((attached, page))) => {

@@ -1,16 +1,16 @@
 //! Hands the messages of a page to their session, a slice of work at a time.
 
 use millrace_layers::{Position, Positions};
-use millrace_session::{Delivery, OutboxEntry};
+use millrace_session::{Delivery, Message, OutboxEntry};
 
 use super::unstored::UnstoredFilters;
 use crate::core::deliver::Publisher;
 use crate::core::new_subscriptions::NewSubscriptions;
 use crate::core::{Core, between, work};
-use crate::jobs::PageEntry;
+use crate::jobs::{PageEntry, StoredPage};
 
 impl Core {
-    /// Returns the messages for which the turn has no work left. `had`: messages that the session has already.
+    /// Returns the messages for which the turn has no work left, or the memory no room. `had`: messages that the session has already.
     pub(super) fn deliver_entries(
         &mut self,
         session: u32,
@@ -24,6 +24,8 @@ impl Core {
         let unstored = self.unstored_filters(session);
         let end = self.work.spent() + work::SLICE;
         while self.work.spent() < end
+            && let Some((message, ..)) = entries.as_slice().first()
+            && !self.lacks_memory(session, message)
             && let Some(entry) = entries.next()
         {
             if !entry.0.position().is_some_and(|position| had.contains(Position(position))) {
@@ -31,6 +33,31 @@ impl Core {
             }
         }
         entries.collect()
+    }
+
+    fn lacks_memory(&self, session: u32, message: &Message) -> bool {
+        let local = self.sessions.get(session as usize);
+        local.is_some_and(|local| local.session.lacks_memory(message.size(), local.broker.queues()))
+    }
+
+    pub(super) fn cut_page(&mut self, session: u32, entries: &[PageEntry], page: &mut StoredPage) -> bool {
+        let Some((message, ..)) = entries.first().filter(|(message, ..)| self.lacks_memory(session, message))
+        else {
+            return false;
+        };
+        let local = self.sessions.get_mut(session as usize);
+        let persistent = local.and_then(|local| local.persistent.as_deref_mut());
+        let (Some(persistent), Some(position)) = (persistent, message.position()) else { return false };
+        persistent.lacks_memory = true;
+        (page.through, page.more) = (Position(position).before(), true);
+        true
+    }
+
+    pub(in crate::core) fn read_on_with_memory(&mut self, session: u32) {
+        if let Some(persistent) = &mut self.sessions[session as usize].persistent {
+            persistent.lacks_memory = false;
+            self.read_on(session);
+        }
     }
 
     fn unstored_filters(&mut self, session: u32) -> UnstoredFilters {

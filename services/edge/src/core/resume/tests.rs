@@ -5,11 +5,14 @@ use millrace_access::entry::{Grant, Method, ProvenIdentity};
 use millrace_access::model::{Action, Effect, Rule};
 use millrace_access::rules::{Permissions, RuleList};
 use millrace_mqtt::QoS;
+use millrace_storage::Database;
 
 use crate::authorization::Granted;
 use crate::core::ConnectionEnd;
 use crate::core::connection::{ClientUser, Paused};
-use crate::core::testing::{Loops, PUBLISH_QOS_1, SUBACK, TestClient, long_filters, publish, subscribe};
+use crate::core::testing::{
+    Loops, PUBLISH_QOS_1, SUBACK, TestClient, long_filters, packet, publish, subscribe, text,
+};
 
 const TURN_MAX: u64 = 40_000;
 
@@ -238,4 +241,127 @@ fn a_session_that_comes_back_waits_for_filters_that_are_being_removed() {
     assert_eq!(loops.cores[0].counters().limit_broker_filters.get(), 0);
     loops.until(|loops| !loops.cores[0].work.has_removals());
     assert_eq!(loops.broker().router.subscriptions(), 1_000);
+}
+
+/// A session of 5.0 that reads all messages, and compares them with so many filters of QoS 0 that have an identifier.
+fn with_identified(loops: &mut Loops, filters: usize, levels: usize) -> TestClient {
+    let mut client = loops.connect_v5("session");
+    client.send_all(&packet(0x82, b"\x00\x01\x00\x00\x01#\x02"));
+    loops.answer(&mut client, SUBACK);
+    let filters = (0..filters).flat_map(|number| [text(&identified(levels, number)), vec![0]].concat());
+    client.send_all(&packet(0x82, &[0, 1, 2, 0x0B, 9].into_iter().chain(filters).collect::<Vec<u8>>()));
+    loops.answer(&mut client, SUBACK);
+    client
+}
+
+fn identified(levels: usize, number: usize) -> String {
+    format!("{}{number}", "a/".repeat(levels))
+}
+
+/// A store as after a crash: the session has `count` messages that go before one in flight.
+fn crashed(filters: usize, levels: usize, count: usize) -> Database {
+    let database = Database::memory();
+    let mut loops = Loops::stored_in(database.clone());
+    let mut client = with_identified(&mut loops, filters, levels);
+    let mut publisher = loops.connect(0, "publisher");
+    (0..count).for_each(|_| loops.publish(&mut publisher, &identified(levels, 7), b"x"));
+    publish_exactly_once(&mut loops, &mut publisher, "last");
+    (0..count).for_each(|_| drop(loops.answer(&mut client, PUBLISH_QOS_1)));
+    loops.answer(&mut client, 0x34);
+    database
+}
+
+fn publish_exactly_once(loops: &mut Loops, publisher: &mut TestClient, topic: &str) {
+    publisher.send(0x34, &[&text(topic), [0, 1].as_slice(), b"last"].concat());
+    loops.answer(publisher, 0x50);
+    publisher.send(0x62, &[0, 1]);
+    loops.answer(publisher, 0x70);
+}
+
+/// The messages that a client gets up to the last one, and the most work of a turn.
+fn received_again(loops: &mut Loops, count: usize) -> (Vec<(u8, Vec<u8>)>, u64) {
+    let process = loops.cores[0].process.clone();
+    process.core(0).work_max.store(0, Ordering::Relaxed);
+    let (mut client, mut all) = (loops.connect_v5("session"), Vec::new());
+    loops.until(|_| {
+        all.extend(std::iter::from_fn(|| client.next()));
+        all.len() >= count
+    });
+    (all, process.core(0).work_max.load(Ordering::Relaxed))
+}
+
+#[test]
+fn messages_in_flight_are_not_compared_with_the_filters_of_a_session_that_comes_back() {
+    const COUNT: usize = 200;
+    let mut loops = Loops::stored(1);
+    let mut client = with_identified(&mut loops, 300, 20);
+    let mut publisher = loops.connect(0, "publisher");
+    (0..COUNT).for_each(|_| loops.publish(&mut publisher, &identified(20, 7), b"x"));
+    (0..COUNT).for_each(|_| drop(loops.answer(&mut client, PUBLISH_QOS_1)));
+    drop(client);
+    loops.until(|loops| loops.cores[0].process.open_connections() == 1);
+    let (_, work) = received_again(&mut loops, COUNT);
+    assert!(work < TURN_MAX, "a turn did {work} units of work");
+}
+
+#[test]
+fn messages_that_go_between_those_in_flight_are_compared_with_many_filters_over_several_turns() {
+    const COUNT: usize = 100;
+    let mut loops = Loops::stored_in(crashed(300, 20, COUNT));
+    let (all, work) = received_again(&mut loops, COUNT + 1);
+    assert!(work < TURN_MAX, "a turn did {work} units of work");
+    let (last, before) = all.split_last().unwrap();
+    assert_eq!((last.0 & 0x36, before.len()), (0x34, COUNT));
+    let identifier = [2, 0x0B, 9];
+    let is_complete = |(kind, body): &(u8, Vec<u8>)| {
+        kind & 0x36 == PUBLISH_QOS_1 && body.windows(3).any(|bytes| bytes == identifier)
+    };
+    assert!(before.iter().all(is_complete));
+}
+
+#[test]
+fn mail_of_others_is_read_while_a_session_is_compared_with_many_filters() {
+    // Each message costs more than a turn has for mail.
+    let mut loops = Loops::stored_in(crashed(999, 120, 100));
+    let mut publisher = loops.connect(0, "publisher");
+    loops.subscribe(&mut publisher, "other", QoS::AtLeastOnce);
+    let mut client = loops.dial_v5("session");
+    loops.until(|loops| loops.cores[0].mail.has_more());
+    loops.publish(&mut publisher, "t", b"x");
+    assert!(client.next().is_none() && loops.cores[0].mail.has_more());
+    loops.answer(&mut client, 0x20);
+}
+
+#[test]
+fn messages_that_wait_in_stored_sessions_count_and_without_room_they_are_read_later() {
+    const SESSIONS: usize = 10;
+    const MESSAGES: usize = 60;
+    const BYTES: usize = 20_000;
+    const BUDGET: u64 = 400_000;
+    const OWN: u64 = 64 * 1024 + 2 * BYTES as u64;
+    let mut loops = Loops::stored_with(|limits| limits.queue_memory_per_broker_max = BUDGET);
+    let mut clients: Vec<TestClient> =
+        (0..SESSIONS).map(|number| loops.connect_as(&format!("session-{number}"), false)).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        loops.subscribe(client, &format!("q/{number}"), QoS::AtLeastOnce);
+    }
+    let mut publisher = loops.connect(0, "publisher");
+    for number in 0..MESSAGES {
+        let payload = [&[number as u8], [b'x'; BYTES - 1].as_slice()].concat();
+        (0..SESSIONS).for_each(|of| loops.publish(&mut publisher, &format!("q/{of}"), &payload));
+    }
+    let waiting: u64 = clients.iter().map(|client| loops.session(0, client).session.waiting_bytes()).sum();
+    assert!(waiting < BUDGET + SESSIONS as u64 * OWN, "{waiting} bytes wait");
+    let used = loops.broker().queues().unwrap().used();
+    assert!(used <= BUDGET, "{used} bytes count");
+    for client in &mut clients {
+        for number in 0..MESSAGES {
+            let body = loops.answer(client, PUBLISH_QOS_1);
+            assert_eq!(usize::from(body[7]), number, "in order, and none is missing");
+            client.send(0x40, &body[5..7]);
+        }
+    }
+    (0..100).for_each(|_| loops.turn(0));
+    assert!(clients.iter_mut().all(|client| client.next().is_none()));
+    assert_eq!(loops.broker().queues().unwrap().used(), 0);
 }

@@ -3,10 +3,15 @@
 
 use std::collections::HashSet;
 
+use millrace_layers::Position;
+use millrace_layers::subscriptions::StoredSubscription;
 use millrace_mqtt::{QoS, topic};
 use millrace_session::ClientSubscription;
 
-use crate::core::work;
+use super::stored::is_read;
+use super::{position_of, subscription_of};
+use crate::core::{Core, work};
+use crate::jobs::{AttachedSession, StoredPage};
 
 #[derive(Default)]
 pub(super) struct UnstoredFilters {
@@ -36,6 +41,18 @@ impl UnstoredFilters {
         Self { filters, levels }
     }
 
+    pub(super) fn of_stored(stored: &[StoredSubscription]) -> Self {
+        let subscriptions = stored.iter().filter_map(|stored| {
+            Some((std::str::from_utf8(&stored.filter).ok()?, subscription_of(stored.options)))
+        });
+        let read: Vec<_> = stored.iter().filter_map(is_read).collect();
+        Self::new(subscriptions, read.iter().map(|(source, _)| &*source.filter))
+    }
+
+    pub(super) fn get(&self, number: usize) -> Option<&ClientSubscription> {
+        self.filters.get(number).map(|(_, subscription)| subscription)
+    }
+
     //= [MQTT-3.3.4-4] v5
     pub(super) fn matching<'f>(
         &'f self,
@@ -52,5 +69,34 @@ impl UnstoredFilters {
     /// The work of comparing one topic with all filters.
     pub(super) fn work(&self) -> u64 {
         self.levels.div_ceil(work::COMPARED_LEVELS) as u64
+    }
+}
+
+impl Core {
+    /// Adds to each message that goes between those in flight the numbers of the unstored filters that match it, behind those of
+    /// its sources. Returns false if a later turn must continue.
+    pub(super) fn compare_unstored(&mut self, attached: &AttachedSession, page: &mut StoredPage) -> bool {
+        let last = attached.in_flight.iter().filter_map(|(_, in_flight)| position_of(in_flight)).max();
+        let end = page.entries.partition_point(|(message, ..)| message.position().map(Position) < last);
+        if page.compared >= end {
+            return true;
+        }
+        let unstored = UnstoredFilters::of_stored(&attached.subscriptions);
+        let sources_len = attached.subscriptions.iter().filter_map(is_read).count();
+        self.work.spend(work::SEEN * attached.subscriptions.len() as u64);
+        let slice = self.work.spent() + work::SLICE;
+        while page.compared < end && self.work.spent() < slice {
+            let (message, _, sources) = &mut page.entries[page.compared];
+            page.compared += 1;
+            self.work.spend(work::SEEN);
+            let is_had = message.position().is_none_or(|at| attached.acknowledged.contains(Position(at)));
+            if !is_had {
+                let numbers = (sources_len..).zip(&unstored.filters);
+                let matching = numbers.filter(|(_, (filter, _))| topic::matches(filter, message.topic()));
+                sources.extend(matching.map(|(number, _)| number));
+                self.work.spend(unstored.work());
+            }
+        }
+        page.compared == end
     }
 }

@@ -95,7 +95,7 @@ impl Core {
             self.read_on(session);
             return self.suback_when_confirmed(slot, &broker, pending);
         }
-        self.flag_due(&pending.replays, &mut stored);
+        self.flag_due(&broker, &pending.replays, &mut stored);
         let local = &mut self.sessions[session as usize];
         if pending.asks {
             let new = local.new_subscriptions.get_or_insert_default();

@@ -197,6 +197,7 @@ fn add(
             qos: options.qos,
             identifier,
             left_out: left_out(local.session.client_id(), options),
+            before: None,
             retained: None,
             pages: no_pages.clone(),
         });

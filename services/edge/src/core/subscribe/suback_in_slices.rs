@@ -250,7 +250,7 @@ mod tests {
     fn replay(number: usize) -> Replay {
         let filter = format!("f/{number}").into();
         let (qos, pages) = (QoS::AtMostOnce, Arc::default());
-        Replay { filter, qos, identifier: 0, left_out: 0, retained: None, pages }
+        Replay { filter, qos, identifier: 0, left_out: 0, before: None, retained: None, pages }
     }
 
     #[test]

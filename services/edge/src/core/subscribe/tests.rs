@@ -87,7 +87,7 @@ fn a_page_that_comes_before_the_suback_does_not_pass_messages_of_the_new_filters
     let version = persistent.sources_version;
     loops.publish(&mut publisher, &filters[999], b"x");
     assert!(!loops.cores[0].work.stored_answers.is_empty(), "the page would come too late");
-    let page = StoredPage { entries: Vec::new(), through: Position::MAX, more: false, missed: 0 };
+    let page = StoredPage { through: Position::MAX, ..StoredPage::default() };
     loops.cores[0].page(target, version, Some(page));
     loops.answer(&mut client, SUBACK);
     loops.answer(&mut client, PUBLISH_QOS_1);

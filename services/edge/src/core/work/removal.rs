@@ -66,6 +66,7 @@ impl Core {
     }
 
     pub(in crate::core) fn remove_ended(&mut self) {
+        self.go_offline_more();
         if let Some((_, removal)) = self.work.removals.pop() {
             self.remove_part(removal);
         }
