@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{
-    Connect, Packet, PacketType, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions, encode,
+    Connect, Packet, PacketType, Properties, Property, Publish, QoS, REPEATED_PROPERTIES_MAX, ReasonCode,
+    SubscribeOptions, encode,
 };
 
 use crate::common::{Client, STORED, Server, ack, connect, disconnect, id, properties, publish, publish_qos};
@@ -96,7 +97,7 @@ fn expect_work_of_a_turn(server: &Server, least: u64) {
 
 #[test]
 fn each_of_many_properties_counts_as_work() {
-    const PROPERTIES: usize = 40_000;
+    const PROPERTIES: usize = REPEATED_PROPERTIES_MAX as usize;
     let server = one_loop();
     let mut client = Client::connect(&server, V5, "properties");
     let properties = properties(&[Property::UserProperty("a", "b"); PROPERTIES]);
