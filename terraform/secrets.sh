@@ -73,7 +73,8 @@ password() { openssl rand -hex 32 | sed 's/^/p/'; }
 
 make_all() {
     local address addresses names=DNS:nats domain secret
-    addresses=$(field nats_addresses 2>/dev/null) && [ -n "$addresses" ] || fail "standard input has no nats_addresses: it must be \`terraform output -json region\` after an apply"
+    addresses=$(field nats_addresses 2>/dev/null || true)
+    [ -n "$addresses" ] || fail "standard input has no nats_addresses: it must be \`terraform output -json region\` after an apply"
     mkdir -p "$folder"
     authority
     for address in $addresses; do names+=,IP:$address; done

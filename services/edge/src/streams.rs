@@ -29,7 +29,7 @@ pub(crate) struct BrokerStreams {
     webhooks: RwLock<HashMap<StreamId, Arc<str>>>,
     has_webhooks: AtomicBool,
     /// The latest [`ENDED_MAX`] groups that ended: sessions may still have messages of these.
-    ended: Mutex<VecDeque<Arc<StoredGroup>>>,
+    ended: Mutex<EndedGroups>,
     /// With several pods: version of the store up to which changes by other pods are applied here.
     through: AtomicU64,
     /// Until this time a publish conflicts only with changes of filters that match its topic, because another change of
@@ -57,6 +57,27 @@ pub(crate) struct SkipCondition {
 const EXACT_MAX: u64 = 64;
 
 const ENDED_MAX: usize = 1_000;
+
+#[derive(Default)]
+struct EndedGroups {
+    of_stream: HashMap<StreamId, Arc<StoredGroup>>,
+    /// The oldest first.
+    order: VecDeque<StreamId>,
+}
+
+impl EndedGroups {
+    fn add(&mut self, group: Arc<StoredGroup>) {
+        let stream = group.stream;
+        if self.of_stream.insert(stream, group).is_none() {
+            self.order.push_back(stream);
+        }
+        if self.order.len() > ENDED_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.of_stream.remove(&oldest);
+        }
+    }
+}
 
 /// How long transactions check the topics of changed filters after a conflict: more changes are likely.
 const CONFLICTS_MS: u64 = 5_000;
@@ -227,7 +248,7 @@ impl BrokerStreams {
     pub(crate) fn group_or_ended(&self, stream: StreamId) -> Option<Arc<StoredGroup>> {
         self.group(stream).or_else(|| {
             let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-            ended.iter().find(|group| group.stream == stream).cloned()
+            ended.of_stream.get(&stream).cloned()
         })
     }
 
@@ -261,11 +282,7 @@ impl BrokerStreams {
         for stream in old {
             let gone = groups.remove(stream).filter(|_| !new.contains(stream));
             if let Some(gone) = gone {
-                let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-                if ended.len() == ENDED_MAX {
-                    ended.pop_front();
-                }
-                ended.push_back(gone);
+                self.ended.lock().unwrap_or_else(PoisonError::into_inner).add(gone);
             }
         }
         // A client's group cannot begin with `#`, so the groups of webhooks do.
@@ -382,6 +399,19 @@ mod tests {
         assert_eq!(streams.group(9), None);
         streams.set("a/+", &[], &[1, 1]);
         assert!(found("a/b").is_empty() && streams.generation() > generation);
+    }
+
+    #[test]
+    fn the_latest_groups_that_ended_are_found() {
+        let streams = BrokerStreams::default();
+        let (most, more) = (ENDED_MAX as u64, ENDED_MAX as u64 + 50);
+        for stream in 1..=more {
+            streams.set("t", &[IndexedStream { group: "g".into(), stream }], &[1]);
+            streams.set("t", &[], &[]);
+        }
+        let found = (1..=more).filter(|stream| streams.group_or_ended(*stream).is_some());
+        assert!(found.eq(more - most + 1..=more));
+        assert_eq!(streams.ended.lock().unwrap().of_stream.len(), ENDED_MAX);
     }
 
     #[test]

@@ -98,8 +98,9 @@ impl ShareGroup {
         None
     }
 
-    pub fn count_online(&self, counts: impl Fn(Target) -> bool) -> usize {
-        self.online.iter().filter(|member| counts(member.target)).count()
+    /// Counts up to `most` of them.
+    pub fn count_online(&self, most: usize, counts: impl Fn(Target) -> bool) -> usize {
+        self.online.iter().filter(|member| counts(member.target)).take(most).count()
     }
 
     pub fn has_online(&self, counts: impl Fn(Target) -> bool) -> bool {

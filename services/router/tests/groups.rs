@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -61,6 +62,19 @@ fn everyone_gets_the_same_number_of_turns() {
 }
 
 #[test]
+fn members_are_counted_up_to_a_bound() {
+    for (members, most, expected) in [(1_000, 16, 16), (1_000, 1_000, 500), (20, 16, 10)] {
+        let asked = Cell::new(0);
+        let counted = group(&router(members)).count_online(most, |member| {
+            asked.set(asked.get() + 1);
+            member.slot.is_multiple_of(2)
+        });
+        assert_eq!(counted, expected);
+        assert!(asked.get() <= 4 * most, "{} of {members} are asked", asked.get());
+    }
+}
+
+#[test]
 fn a_full_member_has_a_neighbour_on_its_core_and_few_are_asked() {
     let router = router(100);
     let group = group(&router);
@@ -78,7 +92,7 @@ fn a_full_member_has_a_neighbour_on_its_core_and_few_are_asked() {
         let expected = expected.filter(|_| !is_far);
         assert_eq!(found.map(|found| found.target.slot), expected, "behind {of}");
     }
-    let asked = std::cell::Cell::new(0);
+    let asked = Cell::new(0);
     let never = |_| {
         asked.set(asked.get() + 1);
         false

@@ -21,11 +21,13 @@ pub(super) struct ReadState {
     pub(super) way: Way,
     /// A stream may have grown since the page was requested.
     pub(super) grown: bool,
+    /// Set with the first request: the store drops requests that nobody waits for any more.
+    pub(super) asker: Option<Arc<()>>,
 }
 
 impl ReadState {
     pub(super) fn new(through: Position, way: Way) -> Self {
-        Self { through, asked: false, at_end: false, way, grown: false }
+        Self { through, asked: false, at_end: false, way, grown: false, asker: None }
     }
 }
 

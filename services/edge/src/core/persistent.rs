@@ -176,14 +176,13 @@ impl PersistentSession {
 
     /// Whether a following session has read to the end, and a message at the position `position` comes after that end.
     pub(super) fn is_next(&self, position: Position) -> bool {
-        let Feed::Reading(ReadState { through, asked: false, at_end: true, way: Way::Follows, grown: false }) =
-            &self.feed
-        else {
+        let Feed::Reading(reading) = &self.feed else { return false };
+        if reading.way != Way::Follows || reading.asked || !reading.at_end || reading.grown {
             return false;
-        };
+        }
         // A new subscription may begin later than the last position that was read.
         let since = self.sources.iter().map(|persistent| Position::end_of(persistent.source.since)).max();
-        self.subscribing == 0 && position > *through && since.is_none_or(|since| position > since)
+        self.subscribing == 0 && position > reading.through && since.is_none_or(|since| position > since)
     }
 
     pub(super) fn has_read(&self, position: Position) -> bool {

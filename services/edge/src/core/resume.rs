@@ -262,10 +262,11 @@ impl Core {
         if reading.asked || is_read || waits || has_enough || is_short || persistent.lacks_memory {
             return;
         }
-        let (sources, reader) =
-            (persistent.sources(), PageReader::Session(target, persistent.sources_version));
+        let (sources, version) = (persistent.sources(), persistent.sources_version);
         let Feed::Reading(reading) = &mut persistent.feed else { return };
         reading.asked = true;
+        let asker = Arc::downgrade(reading.asker.get_or_insert_default());
+        let reader = PageReader::Session(target, version, asker);
         let (cursor, broker) = (reading.through, local.broker.clone());
         let read = StreamRead { core: self.index, broker, sources, cursor, reader };
         if let Some(store) = &self.process.store {

@@ -21,7 +21,7 @@ use millrace_router::Target;
 use millrace_session::{InFlight, Message, OutboxEntry, Session, StoredPosition};
 use smallvec::SmallVec;
 
-pub(crate) use self::page::{PageEntry, PageReader, StoredPage, StreamRead};
+pub(crate) use self::page::{FoundInFlight, PageEntry, PageReader, StoredPage, StreamRead};
 pub(crate) use self::subscribe::{PendingSubscribe, SubscribeWrite, UnsubscribeWrite};
 use crate::broker::{Broker, Reserved};
 use crate::connection_id::ConnectionId;

@@ -1,11 +1,12 @@
 //! A request for a page of a session's messages, and the page that comes back.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 
 use millrace_layers::Position;
 use millrace_layers::streams::StreamSource;
 use millrace_router::Target;
-use millrace_session::Message;
+use millrace_session::{Message, StoredPosition};
 
 use super::AttachedSession;
 use crate::broker::Broker;
@@ -20,10 +21,24 @@ pub(crate) struct StreamRead {
 }
 
 pub(crate) enum PageReader {
-    /// A session, and the version of its list of sources: a page for an older list is discarded.
-    Session(Target, u32),
-    /// A connection that gets its session together with the first page.
-    Connection(ConnectionId, Box<AttachedSession>),
+    /// A session, the version of its list of sources (a page for an older list is discarded), and what ends with the session's wish
+    /// for the page.
+    Session(Target, u32, Weak<()>),
+    /// A connection that gets its session together with the first page, and what is found of the messages in flight so far.
+    Connection(ConnectionId, Box<AttachedSession>, FoundInFlight),
+}
+
+impl StreamRead {
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(&self.reader, PageReader::Session(_, _, asker) if asker.strong_count() == 0)
+    }
+}
+
+/// Messages that were in flight and are found in the streams, up to `through`.
+#[derive(Default)]
+pub(crate) struct FoundInFlight {
+    pub(crate) messages: HashMap<StoredPosition, Arc<Message>>,
+    pub(crate) through: Position,
 }
 
 /// A message, the number of its publisher, and the indices in [`StreamRead::sources`] of the streams that have it.

@@ -110,8 +110,9 @@ fn receivers_of_change(broker: &Broker) -> Vec<To> {
 }
 
 pub(super) fn count_here(broker: &Broker, name: &str, filter: &str) -> u16 {
-    let count = broker.router.snapshot().group(name, filter).map_or(0, |group| group.count_online(is_here));
-    u16::try_from(count).unwrap_or(u16::MAX).min(MEMBERS_MAX)
+    let (snapshot, most) = (broker.router.snapshot(), usize::from(MEMBERS_MAX));
+    let count = snapshot.group(name, filter).map_or(0, |group| group.count_online(most, is_here));
+    u16::try_from(count).unwrap_or(MEMBERS_MAX)
 }
 
 impl Members {

@@ -279,11 +279,10 @@ impl Writer<'_> {
             return None;
         };
         let snapshot = broker.router.snapshot();
-        let members =
-            snapshot.group(&stored.name, &stored.filter).map_or(0, |group| group.count_online(is_here));
+        let members = snapshot.group(&stored.name, &stored.filter);
+        let members = members.map_or(0, |group| group.count_online(MEMBERS_MAX, is_here));
         let group = self.claims.groups.entry(key).or_default();
-        let room =
-            (members.min(MEMBERS_MAX) * OUTSTANDING_PER_MEMBER).saturating_sub(group.outstanding.len());
+        let room = (members * OUTSTANDING_PER_MEMBER).saturating_sub(group.outstanding.len());
         if room == 0 {
             group.is_full = true;
             return None;

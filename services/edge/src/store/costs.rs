@@ -27,6 +27,8 @@ pub(super) mod cost {
     pub(in crate::store) const MATCHING: usize = 100;
     pub(super) const IDS: usize = 2;
     pub(super) const WEBHOOKS: usize = 50;
+    /// A read of a session, in sources.
+    pub(super) const READ: usize = 30;
 }
 
 impl Job {
@@ -188,6 +190,10 @@ impl queue::Sized for Job {
 impl queue::Sized for StreamRead {
     fn size(&self) -> usize {
         0
+    }
+
+    fn work(&self) -> usize {
+        cost::READ + self.sources.len()
     }
 
     fn owner(&self) -> Option<&Broker> {

@@ -4,7 +4,7 @@
 //! Only streams with several subscribers have parts. A part is complete: positions are versions of commits, and a part ends
 //! before the version at which it was read. So every cursor within a part may use it, whenever it was read.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use millrace_layers::Position;
@@ -33,25 +33,28 @@ pub(super) struct StreamPart {
 }
 
 impl StreamPart {
-    pub(super) fn following(&self, cursor: Position) -> &[PartEntry] {
-        &self.entries[self.entries.partition_point(|entry| entry.position <= cursor)..]
+    /// The index of the first entry after a cursor.
+    pub(super) fn begin(&self, cursor: Position) -> usize {
+        self.entries.partition_point(|entry| entry.position <= cursor)
     }
 
     fn bytes(&self) -> usize {
-        self.entries.iter().map(|entry| 64 + entry.message.size()).sum()
+        128 + self.entries.iter().map(|entry| 64 + entry.message.size()).sum::<usize>()
     }
 }
 
 #[derive(Default)]
 pub(super) struct PartCache {
     of_stream: HashMap<StreamKey, Vec<UsedPart>>,
+    /// The stream and time of each use that is the last one of its part, in the order of uses.
+    uses: BTreeMap<u64, (StreamKey, u64)>,
     bytes: usize,
-    cleaned_at: u64,
+    next_use: u64,
 }
 
 struct UsedPart {
     part: Arc<StreamPart>,
-    at: u64,
+    last_use: u64,
 }
 
 impl PartCache {
@@ -64,29 +67,45 @@ impl PartCache {
     ) -> Option<Arc<StreamPart>> {
         let parts = self.of_stream.get_mut(&stream)?;
         let found = parts.iter_mut().find(|used| used.part.after <= cursor && cursor < used.part.through)?;
-        found.at = now_ms;
+        self.uses.remove(&found.last_use);
+        self.uses.insert(self.next_use, (stream, now_ms));
+        found.last_use = self.next_use;
+        self.next_use += 1;
         Some(found.part.clone())
     }
 
     pub(super) fn keep(&mut self, stream: StreamKey, part: Arc<StreamPart>, now_ms: u64) {
         self.bytes += part.bytes();
-        if self.bytes > BYTES_MAX {
-            self.of_stream.clear();
-            self.bytes = part.bytes();
+        self.uses.insert(self.next_use, (stream, now_ms));
+        self.of_stream.entry(stream).or_default().push(UsedPart { part, last_use: self.next_use });
+        self.next_use += 1;
+        while self.bytes > BYTES_MAX && self.uses.len() > 1 {
+            self.remove_oldest();
         }
-        self.of_stream.entry(stream).or_default().push(UsedPart { part, at: now_ms });
     }
 
     pub(super) fn clean(&mut self, now_ms: u64) {
-        if now_ms < self.cleaned_at + UNUSED_MAX_MS {
-            return;
+        while let Some((_, (_, at))) = self.uses.first_key_value()
+            && now_ms >= at + UNUSED_MAX_MS
+        {
+            self.remove_oldest();
         }
-        self.cleaned_at = now_ms;
-        for parts in self.of_stream.values_mut() {
-            parts.retain(|used| now_ms < used.at + UNUSED_MAX_MS);
+    }
+
+    fn remove_oldest(&mut self) {
+        let Some((oldest, (stream, _))) = self.uses.pop_first() else { return };
+        let Some(parts) = self.of_stream.get_mut(&stream) else { return };
+        if let Some(place) = parts.iter().position(|used| used.last_use == oldest) {
+            self.bytes -= parts.swap_remove(place).part.bytes();
         }
-        self.of_stream.retain(|_, parts| !parts.is_empty());
-        self.bytes = self.of_stream.values().flatten().map(|used| used.part.bytes()).sum();
+        if parts.is_empty() {
+            self.of_stream.remove(&stream);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn entries(&self) -> usize {
+        self.of_stream.values().flatten().map(|used| used.part.entries.len()).sum()
     }
 }
 
@@ -117,7 +136,7 @@ mod tests {
         assert!(parts.find((1, 7), at(9), 1).is_none() && parts.find((2, 7), at(15), 1).is_none());
         for (cursor, length) in [(10, 10), (15, 5), (19, 1), (20, 10), (29, 1)] {
             let found = parts.find((1, 7), at(cursor), 1).unwrap();
-            assert_eq!(found.following(at(cursor)).len(), length, "{cursor}");
+            assert_eq!(found.entries.len() - found.begin(at(cursor)), length, "{cursor}");
         }
         assert!(parts.find((1, 7), at(30), 1).is_none(), "it says nothing of what comes after");
         assert!(parts.find((1, 7), at(12), 1_500).is_some());
@@ -136,5 +155,17 @@ mod tests {
             assert!(parts.bytes <= BYTES_MAX);
         }
         assert!(parts.find((1, 1_999), at(3), 0).is_some(), "the last one is there");
+    }
+
+    #[test]
+    fn without_room_the_part_that_was_not_used_for_the_longest_time_goes() {
+        let mut parts = PartCache::default();
+        let one = part(0, 1_000);
+        for stream in 0..2_000 {
+            parts.keep((1, stream), one.clone(), 0);
+            assert!(parts.find((1, 0), at(3), 0).is_some(), "{stream}: used again and again");
+        }
+        assert!(parts.find((1, 1), at(3), 0).is_none());
+        assert!(parts.bytes > BYTES_MAX / 10 * 9 && parts.uses.len() == parts.of_stream.len());
     }
 }

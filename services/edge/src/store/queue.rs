@@ -11,6 +11,10 @@ use crate::fair_queue::FairQueue;
 pub(super) trait Sized {
     /// Bytes by which it counts for limits.
     fn size(&self) -> usize;
+    /// Its part of the work of one [`WorkQueue::take_some`].
+    fn work(&self) -> usize {
+        1
+    }
     /// Whether it is a small message. Its publisher may wait for the answer before it sends the next one.
     fn is_small_publish(&self) -> bool {
         false
@@ -105,8 +109,8 @@ impl<T: Sized> WorkQueue<T> {
         self.filled.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Takes at most `most` items, in turns of their brokers, so that nobody waits for all that another broker has queued. A queue
-    /// is emptied either in this way or by [`WorkQueue::take`].
+    /// Takes items until their work is `most`, in turns of their brokers, so that nobody waits for all that another broker has
+    /// queued. A queue is emptied either in this way or by [`WorkQueue::take`].
     pub(super) fn take_some(&self, wait: Duration, most: usize) -> TakenWork<T> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.is_empty() && !state.closed {
@@ -116,7 +120,13 @@ impl<T: Sized> WorkQueue<T> {
         for one in std::mem::take(work) {
             left.push(one.owner().map_or(0, |broker| broker.id), one);
         }
-        let taken: Vec<T> = std::iter::from_fn(|| left.pop()).map(|(_, one)| one).take(most).collect();
+        let (mut taken, mut rest) = (Vec::new(), most);
+        while rest > 0
+            && let Some((_, one)) = left.pop()
+        {
+            rest = rest.saturating_sub(one.work());
+            taken.push(one);
+        }
         if !left.is_empty() {
             self.filled.notify_one();
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::expiry::Expiry;
 use super::parts::PartCache;
-use super::queue::TakenWork;
+use super::queue::{Sized as _, TakenWork};
 use super::queues::{self, Keep, LimitScan, TRIMMED_AT_ONCE};
 use super::removal::Removal;
 use super::{StoreContext, StreamKey, StreamRead, pages};
@@ -20,7 +20,8 @@ const LOOK_AT_PART: u64 = 8;
 /// The same for all grown streams.
 const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(60);
 
-const READS_AT_ONCE: usize = 64;
+/// Sources that one transaction reads about, so that the next one, with other brokers' reads, follows soon.
+pub(super) const SOURCES_AT_ONCE: usize = 2_000;
 
 /// Reads beside [`run`], until the queue is closed.
 pub(super) fn help(shared: &StoreContext) {
@@ -109,10 +110,10 @@ fn read_some(
     unread: &mut Vec<StreamRead>,
 ) -> Option<bool> {
     let mut pages = std::mem::take(unread);
-    match shared.reads.take_some(wait, READS_AT_ONCE) {
-        TakenWork::Work(work) => {
-            pages.extend(work);
-        }
+    pages.retain(|read| !read.is_gone());
+    let waiting: usize = pages.iter().map(StreamRead::work).sum();
+    match shared.reads.take_some(wait, SOURCES_AT_ONCE.saturating_sub(waiting)) {
+        TakenWork::Work(work) => pages.extend(work.into_iter().filter(|read| !read.is_gone())),
         TakenWork::Nothing => {}
         TakenWork::Closed => return None,
     }

@@ -29,7 +29,7 @@ pub use claims::{Claimed, SettledClaims, claim, claimed_by, free_all, has_any, k
 pub use group::{GroupProgress, progress, set_progress};
 pub use losses::{LossCause, LossReason, StreamLoss, losses};
 pub use newest::{Newest, newest};
-pub use read::{ReadLimit, StreamBatch, StreamEntry, StreamSource, read};
+pub use read::{ReadLimit, StreamBatch, StreamEntry, StreamSource, read, read_within};
 pub use row::{Missed, Stream, list, set_partitions, stream};
 pub(crate) use sweep::drop_stream;
 pub use sweep::{DroppedFrom, Swept, SweptDropped, sweep_bodies, sweep_dropped};

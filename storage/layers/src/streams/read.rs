@@ -66,6 +66,28 @@ pub async fn read(
     cursor: Position,
     limit: ReadLimit,
 ) -> LayerResult<StreamBatch> {
+    read_some(tx, broker, sources, cursor, limit, false).await
+}
+
+/// As [`read`], but leaves out an entry that exceeds `limit.bytes`, also if it is the first one: the batch ends before it.
+pub async fn read_within(
+    tx: &Transaction,
+    broker: BrokerId,
+    sources: &[StreamSource],
+    cursor: Position,
+    limit: ReadLimit,
+) -> LayerResult<StreamBatch> {
+    read_some(tx, broker, sources, cursor, limit, true).await
+}
+
+async fn read_some(
+    tx: &Transaction,
+    broker: BrokerId,
+    sources: &[StreamSource],
+    cursor: Position,
+    limit: ReadLimit,
+    is_strict: bool,
+) -> LayerResult<StreamBatch> {
     let end = Position::end_of(tx.read_version().await?);
     let mut batch = StreamBatch::default();
     let (starts, source_of_lane) = open(tx, broker, sources, cursor, &mut batch).await?;
@@ -80,7 +102,10 @@ pub async fn read(
         let source = source_of_lane[raw.lane];
         collected.add(raw, source)?;
     }
+    let left_out = if is_strict && collected.bytes > limit.bytes { collected.entries.pop() } else { None };
+    batch.more |= left_out.is_some();
     let last = collected.entries.last().map(|entry| entry.position);
+    let last = left_out.map(|entry| entry.position.before()).or(last);
     batch.through = last.filter(|_| batch.more).unwrap_or(end).max(cursor);
     batch.entries = collected.into_entries(tx, broker).await?;
     Ok(batch)

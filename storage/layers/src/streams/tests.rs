@@ -51,6 +51,25 @@ pub(super) fn text(text: &'static str) -> Bytes {
 }
 
 #[test]
+fn a_strict_read_ends_before_the_entry_that_exceeds_its_bytes() {
+    let database = with([(1, 1)]);
+    for (now_ms, body) in (10..).zip(["aa", "bb", "cccccc", "d"]) {
+        publish(&database, &[(1, 0)], now_ms, &text(body));
+    }
+    let source = [StreamSource { stream: 1, since: 0 }];
+    let limit = ReadLimit { entries: 10, bytes: 5 };
+    let within = |cursor| run(&database, async |tx| read_within(tx, BROKER, &source, cursor, limit).await);
+    let first = within(Position::MIN);
+    assert!(bodies(&first) == [b"aa", b"bb"] && first.more);
+    let none = within(first.through);
+    assert!(none.entries.is_empty() && none.more && none.through >= first.through);
+    let one = run(&database, async |tx| read(tx, BROKER, &source, none.through, limit).await);
+    assert!(bodies(&one) == [b"cccccc"] && one.more);
+    let rest = within(one.through);
+    assert!(bodies(&rest) == [b"d"] && !rest.more);
+}
+
+#[test]
 fn streams_are_read_as_one_in_commit_order_and_each_message_once() {
     let database = with([(1, 1), (2, 4)]);
     publish(&database, &[(1, 0)], 10, &text("a"));

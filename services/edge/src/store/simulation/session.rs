@@ -56,6 +56,7 @@ pub(super) struct Reading {
     /// Messages behind `through` that it has got.
     had: Positions,
     is_asked: bool,
+    asker: Arc<()>,
     is_at_end: bool,
     next_us: u64,
     /// Rows in flight of an earlier connection, until the page with their position is read.
@@ -193,7 +194,8 @@ impl Local {
             return None;
         }
         reading.is_asked = true;
-        let reader = PageReader::Session(target(self.number), reading.version);
+        let asker = Arc::downgrade(&reading.asker);
+        let reader = PageReader::Session(target(self.number), reading.version, asker);
         let sources = reading.sources.iter().map(|(_, source)| *source).collect();
         Some(StreamRead { core: 0, broker: turn.broker.clone(), sources, cursor: reading.through, reader })
     }

@@ -10,6 +10,7 @@ use millrace_storage::Versionstamp;
 
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
+use crate::jobs::FoundInFlight;
 use crate::jobs::PageReader;
 use crate::mailbox::Mail;
 use crate::metrics::BrokerCounters;
@@ -353,7 +354,7 @@ impl Writer<'_> {
             return self.post(connection.core, Mail::Attached(connection, session, Some((attached, None))));
         }
         let cursor = attached.cursor;
-        let reader = PageReader::Connection(connection, attached);
+        let reader = PageReader::Connection(connection, attached, FoundInFlight::default());
         let read = StreamRead { core: connection.core, broker: broker.clone(), sources, cursor, reader };
         self.shared.reads.push(&mut vec![read]);
     }
