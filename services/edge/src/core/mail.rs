@@ -150,6 +150,7 @@ impl Core {
             }
             Mail::Committed(committed) => committed.routes.broker.id,
             Mail::LookAround(broker) => broker.unwrap_or(0),
+            Mail::Attached(_, (broker, _), _) => broker.id,
             Mail::Page(target, ..) | Mail::FannedOut(target, _) | Mail::Reread(target, _) => {
                 self.sessions.get(target.slot as usize).map_or(0, |local| local.broker.id)
             }
