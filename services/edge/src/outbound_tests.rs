@@ -110,6 +110,20 @@ fn a_run_uses_the_memory_of_one_that_its_receivers_have_written() {
 }
 
 #[test]
+fn a_pool_keeps_no_buffer_that_has_grown() {
+    let mut pool = Pool::default();
+    let large = vec![0; KEEP_CAPACITY_MAX + 1];
+    let grow: [fn(&mut Outbound, &[u8]); 2] =
+        [|outbound, bytes| outbound.tail.extend_from_slice(bytes), Outbound::push_control];
+    for grow in grow {
+        let mut outbound = pool.take();
+        grow(&mut outbound, &large);
+        pool.give(outbound);
+        assert_eq!(pool.buffers.len(), 0);
+    }
+}
+
+#[test]
 fn a_pool_frees_the_buffers_that_nobody_needs_any_more() {
     let mut pool = Pool::default();
     let taken: Vec<_> = (0..100).map(|_| pool.take()).collect();

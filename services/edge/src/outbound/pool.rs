@@ -35,8 +35,8 @@ impl Pool {
     }
 
     pub(crate) fn give(&mut self, mut outbound: Box<Outbound>) {
-        let is_small =
-            outbound.tail.capacity() <= KEEP_CAPACITY_MAX && outbound.chunks.capacity() <= KEEP_CHUNKS_MAX;
+        let is_small = outbound.tail.capacity().max(outbound.control.capacity()) <= KEEP_CAPACITY_MAX
+            && outbound.chunks.capacity() <= KEEP_CHUNKS_MAX;
         if self.buffers.len() < POOL_MAX && is_small {
             outbound.reset();
             self.buffers.push(outbound);
