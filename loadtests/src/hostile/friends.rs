@@ -164,7 +164,7 @@ impl<'t> RoundTrips<'t> {
                 let Some(received) = packets::received(packet.first, &packet.body) else { return };
                 self.undelivered = self.undelivered.saturating_sub(1);
                 if self.qos == 1 {
-                    client.send(&packets::acknowledgement(0x40, received.packet_id));
+                    client.send(&packets::acknowledgement(packets::PUBACK_FIRST, received.packet_id));
                 } else if let Some(number) = received.payload.first_chunk() {
                     self.answered(u32::from_le_bytes(*number) as usize);
                 }

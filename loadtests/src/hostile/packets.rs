@@ -9,6 +9,7 @@ pub(super) const SUBACK: u8 = 9;
 pub(super) const UNSUBACK: u8 = 11;
 pub(super) const PINGRESP: u8 = 13;
 pub(super) const DISCONNECT: u8 = 14;
+pub(super) const PUBACK_FIRST: u8 = 0x40;
 pub(super) const PUBREL_FIRST: u8 = 0x62;
 pub(super) const DISCONNECT_NORMALLY: [u8; 2] = [0xE0, 0];
 

@@ -1,16 +1,28 @@
 use super::pool::{KEEP_CAPACITY_MAX, RUNS_MAX};
 use super::*;
 
-/// A socket that accepts so many bytes until it is busy.
-struct Socket(usize);
+/// It is busy once `room` is used up.
+struct Socket {
+    room: usize,
+    bytes: Vec<u8>,
+    calls: usize,
+}
+
+impl Socket {
+    fn with_room(room: usize) -> Self {
+        Self { room, bytes: Vec::new(), calls: 0 }
+    }
+}
 
 impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0 == 0 {
+        self.calls += 1;
+        if self.room == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let taken = bytes.len().min(self.0);
-        self.0 -= taken;
+        let taken = bytes.len().min(self.room);
+        self.room -= taken;
+        self.bytes.extend_from_slice(&bytes[..taken]);
         Ok(taken)
     }
 
@@ -42,7 +54,7 @@ fn written_answers_no_longer_count_while_messages_keep_the_buffer_long() {
         for _ in 0..1_000 {
             add_answers(&mut outbound, 100);
             add_messages(&mut outbound, 900);
-            outbound.flush(&mut Socket(1_000), websocket, usize::MAX).unwrap();
+            outbound.flush(&mut Socket::with_room(1_000), websocket, usize::MAX).unwrap();
             assert!(outbound.len() >= 10_000, "{}", outbound.len());
             // The buffer holds the answers of about ten turns, 1,000 bytes. They are counted in two groups, each rounded up.
             assert!((100..=3_000).contains(&outbound.answers()), "{}", outbound.answers());
@@ -61,13 +73,13 @@ fn answers_count_until_the_last_byte_of_them_is_written() {
         assert_eq!(outbound.answers(), 1_000);
         // The header of the WebSocket frame is written first.
         let header = if websocket { 4 } else { 0 };
-        outbound.flush(&mut Socket(header + 1_499), websocket, usize::MAX).unwrap();
+        outbound.flush(&mut Socket::with_room(header + 1_499), websocket, usize::MAX).unwrap();
         assert_eq!(outbound.answers(), 1_000);
-        outbound.flush(&mut Socket(1), websocket, usize::MAX).unwrap();
+        outbound.flush(&mut Socket::with_room(1), websocket, usize::MAX).unwrap();
         assert_eq!(outbound.answers(), 500);
-        outbound.flush(&mut Socket(1_499), websocket, usize::MAX).unwrap();
+        outbound.flush(&mut Socket::with_room(1_499), websocket, usize::MAX).unwrap();
         assert_eq!(outbound.answers(), 500);
-        outbound.flush(&mut Socket(1), websocket, usize::MAX).unwrap();
+        outbound.flush(&mut Socket::with_room(1), websocket, usize::MAX).unwrap();
         assert_eq!((outbound.answers(), outbound.len()), (0, 0));
     }
 }
@@ -96,7 +108,7 @@ fn a_run_uses_the_memory_of_one_that_its_receivers_have_written() {
     drop(second);
     let third = pool.share(&[b'3'; 3_000]);
     assert!(third.as_ptr() != memory, "a receiver has not written all of it");
-    outbound.flush(&mut Socket(3_000), false, usize::MAX).unwrap();
+    outbound.flush(&mut Socket::with_room(3_000), false, usize::MAX).unwrap();
     let fourth = pool.share(&[b'4'; 2_000]);
     assert_eq!((fourth.as_ptr(), &**fourth), (memory, &[b'4'; 2_000][..]));
     assert!(first.iter().all(|byte| *byte == b'1') && third.iter().all(|byte| *byte == b'3'));
@@ -139,32 +151,6 @@ fn a_pool_frees_the_buffers_that_nobody_needs_any_more() {
     assert_eq!(pool.buffers.len(), 5);
 }
 
-/// A socket that keeps what it accepts until it is busy, and counts the calls.
-struct Recorder {
-    room: usize,
-    bytes: Vec<u8>,
-    calls: usize,
-}
-
-impl Write for Recorder {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.calls += 1;
-        let taken = Socket(self.room).write(bytes)?;
-        self.room -= taken;
-        self.bytes.extend_from_slice(&bytes[..taken]);
-        Ok(taken)
-    }
-
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-        self.write(&bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
 fn pongs_take_few_writes_and_chunks_also_when_each_ping_came_alone() {
     const PINGS: usize = 8_000;
@@ -176,7 +162,7 @@ fn pongs_take_few_writes_and_chunks_also_when_each_ping_came_alone() {
         }
         assert_eq!(outbound.len(), PINGS * (2 + answers));
         assert!(outbound.chunks.len() <= 2, "{} chunks", outbound.chunks.len());
-        let mut socket = Recorder { room: usize::MAX, bytes: Vec::new(), calls: 0 };
+        let mut socket = Socket::with_room(usize::MAX);
         outbound.flush(&mut socket, true, usize::MAX).unwrap();
         let header = if answers > 0 { 4 } else { 0 };
         assert_eq!((socket.bytes.len(), outbound.len()), (PINGS * (2 + answers) + header, 0));
@@ -187,7 +173,7 @@ fn pongs_take_few_writes_and_chunks_also_when_each_ping_came_alone() {
 #[test]
 fn control_frames_leave_between_frames_and_a_close_is_the_last() {
     let mut outbound = Outbound::default();
-    let mut socket = Recorder { room: 5, bytes: Vec::new(), calls: 0 };
+    let mut socket = Socket::with_room(5);
     add_messages(&mut outbound, 10);
     outbound.flush(&mut socket, true, usize::MAX).unwrap();
     outbound.push_control(b"PONG");

@@ -1,6 +1,7 @@
 //! Attacks by stored sessions that come back with very much to read or to compare.
 
 use super::Attack;
+use super::sessions::publish_acknowledged;
 use crate::clock;
 use crate::failure::Outcome;
 use crate::hostile::client::Client;
@@ -13,7 +14,6 @@ use crate::hostile::verdict::STORE_LIMITS;
 const FILTERS: usize = 1_000;
 /// Messages that are published before their PUBACKs are awaited.
 const IN_FLIGHT: usize = 500;
-const PUBACK_FIRST: u8 = 0x40;
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack::by_tenant(
@@ -42,7 +42,7 @@ fn streams_backlog(ring: &Ring<'_>) -> Outcome<()> {
     let mut publisher = ring.client("publisher")?;
     let mut stored = 0;
     for _ in 0..ring.full_or_short(500, 50) {
-        stored += publish_once(&mut publisher, filters.iter().map(String::as_str));
+        stored += publish_once(&mut publisher, &filters);
     }
     let until_ns = clock::now_ns() + clock::seconds_ns(ring.full_or_short(30, 8) as f64);
     let waits_ms = std::thread::scope(|scope| {
@@ -64,8 +64,7 @@ fn streams_backlog(ring: &Ring<'_>) -> Outcome<()> {
 }
 
 /// Publishes a message to each topic with QoS 1; returns the number of PUBACKs.
-fn publish_once<'t>(publisher: &mut Client, topics: impl Iterator<Item = &'t str>) -> usize {
-    let topics: Vec<&str> = topics.collect();
+fn publish_once(publisher: &mut Client, topics: &[String]) -> usize {
     let mut acknowledged = 0;
     for some in topics.chunks(IN_FLIGHT) {
         let mut batch = Vec::new();
@@ -84,7 +83,7 @@ fn acknowledge_all(client: &mut Client, until_ns: u64) {
         if packet.kind() == PUBLISH
             && let Some(message) = received(packet.first, &packet.body)
         {
-            client.send(&packets::acknowledgement(PUBACK_FIRST, message.packet_id));
+            client.send(&packets::acknowledgement(packets::PUBACK_FIRST, message.packet_id));
         }
     }
 }
@@ -115,7 +114,7 @@ fn deep_resume(ring: &Ring<'_>) -> Outcome<()> {
     client.wait_for(packets::SUBACK, 10.0);
     let mut publisher = ring.client("publisher")?;
     let topic = deep("z");
-    let stored = publish_once(&mut publisher, std::iter::repeat_n(topic.as_str(), 500));
+    let stored = publish_acknowledged(&mut publisher, &topic, 500, 1);
     client.wait_for(PUBLISH, 5.0);
     drop(client);
     let times = ring.full_or_short(10, 4);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_mqtt::QoS;
-use millrace_session::{InFlight, OutboxEntry, StoredPosition};
+use millrace_session::{InFlight, Message, OutboxEntry, StoredPosition};
 use smallvec::SmallVec;
 
 use super::record;
@@ -91,33 +91,24 @@ pub(crate) fn decode(bytes: &[u8], clock: &Clock) -> Option<InFlightRow> {
         WHOLE => {
             let (message, _) = record::decode_entry(rest, clock)?;
             if flags & UNSENT != 0 {
-                let message = Arc::new(message);
-                return Some(InFlightRow::Unsent(OutboxEntry {
-                    message,
-                    qos,
-                    retain,
-                    replay: true,
-                    maybe_sent: false,
-                    shared: 0,
-                    identifiers,
-                }));
+                let entry = in_flight_entry(Arc::new(message), qos, retain, identifiers);
+                return Some(InFlightRow::Unsent(OutboxEntry { replay: true, ..entry }));
             }
             // No position follows later.
             message.set_position(None);
-            let message = Arc::new(message);
-            let (replay, maybe_sent) = (false, false);
-            Some(InFlightRow::Whole(OutboxEntry {
-                message,
-                qos,
-                retain,
-                replay,
-                maybe_sent,
-                shared: 0,
-                identifiers,
-            }))
+            Some(InFlightRow::Whole(in_flight_entry(Arc::new(message), qos, retain, identifiers)))
         }
         _ => None,
     }
+}
+
+pub(crate) fn in_flight_entry(
+    message: Arc<Message>,
+    qos: QoS,
+    retain: bool,
+    identifiers: SmallVec<[u32; 1]>,
+) -> OutboxEntry {
+    OutboxEntry { message, qos, retain, replay: false, maybe_sent: false, shared: 0, identifiers }
 }
 
 /// Sorts rows by the order in which their messages were sent: that of the packet ids. If ids were skipped, because one
@@ -158,7 +149,6 @@ fn in_order<T>(rows: &mut [(u16, T)]) {
 #[cfg(test)]
 mod tests {
     use millrace_mqtt::Properties;
-    use millrace_session::Message;
 
     use super::*;
 
@@ -166,15 +156,7 @@ mod tests {
         let message = Message::new("t".into(), QoS::ExactlyOnce, false, Properties::EMPTY, b"payload", 0);
         message.set_position(position);
         let identifiers = SmallVec::from_slice(&[5, 70_000]);
-        OutboxEntry {
-            message: Arc::new(message),
-            qos: QoS::ExactlyOnce,
-            retain: true,
-            replay: false,
-            maybe_sent: false,
-            shared: 0,
-            identifiers,
-        }
+        in_flight_entry(Arc::new(message), QoS::ExactlyOnce, true, identifiers)
     }
 
     #[test]

@@ -103,7 +103,6 @@ fn find(
     }))
 }
 
-/// Returns the reads to repeat later.
 fn post(
     shared: &StoreContext,
     reads: Vec<StreamRead>,

@@ -62,7 +62,7 @@ impl Applier<'_> {
         // With several pods, a session that ends with its connection needs an owner, too (P5).
         let keeps = attach.expiry_s > 0 || attach.will.is_some() || goes_on || self.shared.is_shared;
         let (will, attached) = if keeps {
-            self.take(attach, id, old, will_body, now_ms).await?
+            self.take(attach, id, old, goes_on, will_body, now_ms).await?
         } else {
             let purged = sessions::purge(self.tx, id).await?;
             self.applied().count(broker).ended += usize::from(purged.is_some());
@@ -86,12 +86,13 @@ impl Applier<'_> {
         attach: &AttachWrite,
         id: SessionId<'_>,
         old: Option<sessions::SessionRecord>,
+        goes_on: bool,
         will_body: Option<Bytes>,
         now_ms: u64,
     ) -> Result<(Option<Bytes>, AttachedSession), LayerError> {
         let mut found = AttachedSession::default();
         // Before the writes of `take_over`, as its own reads.
-        if old.as_ref().is_some_and(|old| !attach.clean && !old.is_expired(now_ms)) {
+        if goes_on {
             self.read_ids(id, &mut found).await?;
         }
         let delay_s = attach.will.as_ref().map_or(0, |(_, delay_s)| *delay_s);

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use millrace_layers::streams::ReadLimit;
 use millrace_layers::{LayerError, Position};
 use millrace_mqtt::{PacketId, QoS};
-use millrace_session::{InFlight, OutboxEntry, StoredPosition};
+use millrace_session::{InFlight, StoredPosition};
 
 use super::super::AttachedSession;
-use super::super::inflight::InFlightRow;
+use super::super::inflight::{InFlightRow, in_flight_entry};
 use super::StreamReads;
 use crate::jobs::FoundInFlight;
 
@@ -72,16 +72,7 @@ pub(super) fn resolve(attached: &AttachedSession, found: [&FoundInFlight; 2]) ->
                     let released = (id, InFlight::Released(Some(position)));
                     return (qos == QoS::ExactlyOnce).then_some(released);
                 };
-                let (replay, maybe_sent) = (false, false);
-                InFlight::Published(OutboxEntry {
-                    message,
-                    qos,
-                    retain,
-                    replay,
-                    maybe_sent,
-                    shared: 0,
-                    identifiers,
-                })
+                InFlight::Published(in_flight_entry(message, qos, retain, identifiers))
             }
         };
         if let InFlight::Released(Some(position)) = &in_flight {
