@@ -53,10 +53,21 @@ impl<V: Clone> TopicTree<V> {
     }
 
     pub fn insert(&self, topic: &str, value: V) -> Option<V> {
+        self.put(topic, value, true)
+    }
+
+    /// Inserts a value whose removal or replacement is undone. Walks that have begun do not leave it out, so they may visit a value
+    /// that was inserted after they began.
+    pub fn restore(&self, topic: &str, value: V) -> Option<V> {
+        self.put(topic, value, false)
+    }
+
+    fn put(&self, topic: &str, value: V, is_new: bool) -> Option<V> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = TreeSnapshot::clone(&self.published.load());
-        next.insertions += 1;
-        let old = Arc::make_mut(&mut next.root).make(topic, &next.seed).replace((value, next.insertions));
+        next.insertions += u64::from(is_new);
+        let inserted = if is_new { next.insertions } else { 0 };
+        let old = Arc::make_mut(&mut next.root).make(topic, &next.seed).replace((value, inserted));
         next.len += usize::from(old.is_none());
         let last = self.published.swap(Arc::new(next));
         drop(writer);

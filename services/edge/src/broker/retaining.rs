@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 
 use millrace_mqtt::topic::levels;
-use millrace_router::Snapshot;
+use millrace_router::{Snapshot, TopicTree};
 use millrace_session::{Message, Seconds, StoredPosition};
 
 use super::removals::Removals;
@@ -16,6 +16,9 @@ use crate::quota::Limit;
 
 /// Estimated memory of a node in the tree of retained messages; each topic level has one.
 const NODE_BYTES: usize = 100;
+
+/// [`TopicTree::insert`], or [`TopicTree::restore`] for SUBSCRIBEs that have not been answered since the message was replaced.
+type PutRetained = fn(&TopicTree<Arc<Message>>, &str, Arc<Message>) -> Option<Arc<Message>>;
 
 #[derive(Default)]
 pub(super) struct RetainedGate {
@@ -122,7 +125,7 @@ impl Broker {
     /// and later subscriptions get it as a retained one (P6).
     pub(crate) fn retain(&self, message: &Arc<Message>) -> Arc<Snapshot> {
         let mut gate = self.retained_gate();
-        self.replace_retained(&mut gate, message);
+        self.replace_retained(&mut gate, message, TopicTree::insert);
         self.router.snapshot()
     }
 
@@ -135,19 +138,19 @@ impl Broker {
         }
         let mut gate = self.retained_gate();
         if !self.has_changed_after(&gate, message.topic(), position) {
-            self.replace_retained(&mut gate, message);
+            self.replace_retained(&mut gate, message, TopicTree::insert);
             gate.removals.forget(message.topic());
         }
         self.router.snapshot()
     }
 
-    fn replace_retained(&self, gate: &mut RetainedGate, message: &Arc<Message>) {
+    fn replace_retained(&self, gate: &mut RetainedGate, message: &Arc<Message>, put: PutRetained) {
         if message.payload().is_empty() {
             //= [MQTT-3.3.1-6] [MQTT-3.3.1-7] v5
             //= [MQTT-3.3.1-10] [MQTT-3.3.1-11] v3.1.1
             self.remove_from_retained(gate, message.topic());
         } else {
-            self.put_retained(gate, message);
+            self.put_retained(gate, message, put);
         }
         self.note_expiry(gate);
     }
@@ -169,7 +172,7 @@ impl Broker {
             message.payload().is_empty() && self.retained_memory.is_incomplete.load(Ordering::Relaxed);
         match former {
             _ if !is_unchanged || may_lack_room => {}
-            Some(former) => self.replace_retained(&mut gate, &former),
+            Some(former) => self.replace_retained(&mut gate, &former, TopicTree::restore),
             None => {
                 self.remove_from_retained(&mut gate, message.topic());
                 self.note_expiry(&gate);
@@ -187,7 +190,7 @@ impl Broker {
             None => !present.is_decided(),
         };
         if !self.retained.get(message.topic()).is_some_and(stays) {
-            self.replace_retained(&mut gate, message);
+            self.replace_retained(&mut gate, message, TopicTree::restore);
         }
     }
 
@@ -231,10 +234,10 @@ impl Broker {
         expired
     }
 
-    fn put_retained(&self, gate: &mut RetainedGate, message: &Arc<Message>) {
+    fn put_retained(&self, gate: &mut RetainedGate, message: &Arc<Message>, put: PutRetained) {
         self.count_retained(retained_size(message), 0);
         //= [MQTT-3.3.1-5] v5 v3.1.1
-        if let Some(old) = self.retained.insert(message.topic(), message.clone()) {
+        if let Some(old) = put(&self.retained, message.topic(), message.clone()) {
             self.forget_retained(gate, &old);
         }
         self.recount_reserved(gate, message.topic());
@@ -284,6 +287,7 @@ impl Broker {
 #[cfg(test)]
 mod tests {
     use millrace_mqtt::{Properties, Property, QoS};
+    use millrace_router::Walk;
 
     use super::*;
     use crate::home::Loads;
@@ -332,6 +336,28 @@ mod tests {
         assert_eq!(broker.expire_retained(4, 10), ["c".into()]);
         assert_eq!((broker.expire_retained(9, 10).len(), broker.retained.len()), (0, 1));
         assert!(broker.retained_gate().expiring.is_empty());
+    }
+
+    #[test]
+    fn a_subscribe_that_waits_gets_a_message_that_comes_back_meanwhile() {
+        let broker = Broker::new(1, "b", 1);
+        let found = |before: u64| {
+            let mut walk = Walk::new(broker.retained.snapshot(), "#");
+            walk.limit(before);
+            walk.map(|message| message.payload().len()).collect::<Vec<_>>()
+        };
+        let (stored, refused) = (message("t", None, 1), [message("t", None, 2), message("t", None, 0)]);
+        drop(broker.retain(&stored));
+        for refused in refused {
+            let before = broker.retained.snapshot().insertions();
+            drop(broker.retain(&refused));
+            let during = broker.retained.snapshot().insertions();
+            broker.take_back(&refused, Some(message("t", None, 1)));
+            assert_eq!((found(before), found(during)), (vec![1], vec![1]));
+        }
+        drop(broker.retain(&message("t", None, 3)));
+        broker.retain_again(&stored);
+        assert_eq!(found(1), [3], "a later message waits for its commit");
     }
 
     #[test]

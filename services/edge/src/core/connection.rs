@@ -9,7 +9,7 @@ use millrace_session::{Accept, Connection, Message, Seconds};
 use millrace_transport::addresses::Address;
 use millrace_transport::socket::Socket;
 
-use super::output::WriteSizer;
+use super::write_sizer::WriteSizer;
 use crate::authorization::{ExchangeTurn, Granted};
 use crate::broker::Broker;
 use crate::clock::Ticks;
@@ -80,7 +80,6 @@ pub(crate) struct Connected {
     pub(crate) paused: Paused,
     /// The peer sends no more.
     pub(crate) read_closed: bool,
-    /// Its tenant has limits for each message.
     pub(crate) is_limited: bool,
     /// `None` before the first message, unless the client is traced.
     pub(crate) activity: Option<Box<Activity>>,

@@ -18,6 +18,8 @@ pub(super) struct ReadState {
     /// A page is requested; `at_end`: the last page reached the end of the streams.
     pub(super) asked: bool,
     pub(super) at_end: bool,
+    /// See [`crate::jobs::StreamRead::cuts`]; 0 once the end was reached.
+    pub(super) cuts: u8,
     pub(super) way: Way,
     /// A stream may have grown since the page was requested.
     pub(super) grown: bool,
@@ -27,7 +29,7 @@ pub(super) struct ReadState {
 
 impl ReadState {
     pub(super) fn new(through: Position, way: Way) -> Self {
-        Self { through, asked: false, at_end: false, way, grown: false, asker: None }
+        Self { through, asked: false, at_end: false, cuts: 0, way, grown: false, asker: None }
     }
 }
 

@@ -66,6 +66,7 @@ mod unanswered;
 mod unconfirmed;
 mod webhook_events;
 mod work;
+mod write_sizer;
 
 use std::sync::Arc;
 

@@ -9,6 +9,7 @@ use std::io;
 use millrace_session::PUMP_MAX;
 
 use super::connection::{ConnectionState, NONE};
+use super::write_sizer::FAST_WRITE_US;
 use super::{ConnectionEnd, Core, work};
 use crate::clock::Millis;
 use crate::limits::EdgeLimits;
@@ -18,13 +19,6 @@ use crate::outbound::{Outbound, Pool, SocketFlush};
 /// Output of one socket above this is written at once instead of at the end of the turn: it is still in the cache. One flush
 /// writes no more.
 pub(super) const FLUSH_BYTES: usize = 256 * 1024;
-const SHORT_WRITE_BYTES: usize = 64 * 1024;
-const SHORTEST_WRITE_BYTES: usize = 16 * 1024;
-const FAST_WRITES: i8 = 4;
-/// As many more are needed after a slow one, of [`SHORTEST_WRITE_BYTES`].
-const FAST_WRITES_AGAIN: i8 = 60;
-const FAST_WRITE_US: u64 = 250;
-const SLOW_WRITE_US: u64 = 2_000;
 /// Bytes that each busy socket may hold, however many are busy.
 const MEMORY_SHARE_MIN: usize = 32 * 1024;
 /// While memory is short, a client that has read nothing for this long is disconnected if more than [`STALLED_BYTES`] wait for it.
@@ -32,32 +26,6 @@ const STALLED_MS: Millis = 10_000;
 const STALLED_BYTES: usize = 64 * 1024;
 /// Most that one loop disconnects a second, because each costs work.
 const STALLED_MAX: usize = 500;
-
-/// How much is written to a connection at once: a write of 256 KiB to a peer on the same machine that reads through a small
-/// window took 15 ms. So writes are short until [`FAST_WRITES`] were fast, and for longer after a slow one.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct WriteSizer {
-    /// Negative after a slow write.
-    fast: i8,
-}
-
-impl WriteSizer {
-    fn bytes(self, most: usize) -> usize {
-        match self.fast {
-            ..0 => most.min(SHORTEST_WRITE_BYTES),
-            0..FAST_WRITES => most.min(SHORT_WRITE_BYTES),
-            _ => most,
-        }
-    }
-
-    fn note(&mut self, written: usize, took_us: u64) {
-        if took_us > SLOW_WRITE_US {
-            self.fast = -FAST_WRITES_AGAIN;
-        } else if written >= self.bytes(SHORT_WRITE_BYTES) && took_us < FAST_WRITE_US {
-            self.fast = FAST_WRITES.min(self.fast + 1);
-        }
-    }
-}
 
 /// The connections that have output, and the buffers for more.
 pub(super) struct Output {
@@ -348,31 +316,3 @@ macro_rules! parts {
     }};
 }
 pub(super) use parts;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn writes_are_long_after_fast_ones_until_one_is_slow() {
-        let mut sizer = WriteSizer::default();
-        let (fast, usual) = (FAST_WRITE_US / 2, FAST_WRITE_US * 2);
-        for (written, took_us) in [(SHORT_WRITE_BYTES, fast), (1, fast), (SHORT_WRITE_BYTES, usual)] {
-            for _ in 1..FAST_WRITES {
-                sizer.note(written, took_us);
-                assert_eq!(sizer.bytes(FLUSH_BYTES), SHORT_WRITE_BYTES, "{written} bytes in {took_us} us");
-            }
-        }
-        sizer.note(SHORT_WRITE_BYTES, fast);
-        sizer.note(FLUSH_BYTES, usual);
-        assert_eq!(sizer.bytes(FLUSH_BYTES), FLUSH_BYTES);
-        sizer.note(FLUSH_BYTES, SLOW_WRITE_US + 1);
-        for (count, bytes) in [(FAST_WRITES_AGAIN, SHORTEST_WRITE_BYTES), (FAST_WRITES, SHORT_WRITE_BYTES)] {
-            for _ in 0..count {
-                assert_eq!(sizer.bytes(FLUSH_BYTES), bytes);
-                sizer.note(bytes, fast);
-            }
-        }
-        assert_eq!((sizer.bytes(FLUSH_BYTES), sizer.bytes(1)), (FLUSH_BYTES, 1));
-    }
-}

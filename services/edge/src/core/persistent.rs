@@ -23,7 +23,7 @@ use super::feed::{Feed, HeldMessage, ReadState, Take, Way};
 use super::filter_set::FilterSet;
 use super::held::HeldCopies;
 use super::unanswered::Unanswered;
-use crate::jobs::{PendingSubscribe, open_positions};
+use crate::jobs::{PendingSubscribe, StoredPage, open_positions};
 
 /// Ranges of delivered messages before those that follow from the base are removed.
 const HAD_MIN: usize = 64;
@@ -40,8 +40,8 @@ pub(super) struct PersistentSession {
     /// A crashed owner of the session may have sent QoS 1 messages up to here.
     pub(super) maybe_sent: Position,
     pub(super) feed: Feed,
-    /// A page had a message for which the memory had no room: the session reads on when its client has taken others.
-    pub(super) lacks_memory: bool,
+    /// Bytes of a message of the last page for which memory had no room, or 0. The session reads on when its client has taken others.
+    pub(super) no_room_for: usize,
     /// SUBSCRIBE packets that wait for the store. Nothing is sent meanwhile, so that retained messages come first.
     pub(super) subscribing: u32,
     /// Durable SUBSCRIBE packets. Each is answered when the session has read the messages from before its live copies.
@@ -82,7 +82,7 @@ impl PersistentSession {
             had_max: HAD_MIN,
             maybe_sent: Position::MIN,
             feed: Feed::Live,
-            lacks_memory: false,
+            no_room_for: 0,
             subscribing: 0,
             unanswered: Vec::new(),
             writing_back: 0,
@@ -214,14 +214,15 @@ impl PersistentSession {
         message.position().is_some_and(|position| Position(position) <= self.maybe_sent)
     }
 
-    /// A page was delivered: the session has got everything up to `through`.
-    pub(super) fn read_through(&mut self, through: Position, more: bool) {
+    /// A page was delivered: the session has got everything up to its end.
+    pub(super) fn read_through(&mut self, page: &StoredPage) {
         if let Feed::Reading(reading) = &mut self.feed {
             // Messages that the session had on an earlier connection need not be read.
-            reading.through = self.had.skip(reading.through.max(through));
+            reading.through = self.had.skip(reading.through.max(page.through));
             self.had.cut(reading.through);
             self.live_copies.taken = 0;
-            (reading.asked, reading.at_end) = (false, !more && !reading.grown);
+            (reading.asked, reading.at_end) = (false, !page.more && !reading.grown);
+            reading.cuts = if page.more { page.cuts } else { 0 };
             reading.grown = false;
         }
     }

@@ -215,7 +215,7 @@ impl Core {
         }
         let local = &mut self.sessions[target.slot as usize];
         let Some(persistent) = &mut local.persistent else { return };
-        persistent.read_through(page.through, page.more);
+        persistent.read_through(&page);
         let Feed::Reading(reading) = &mut persistent.feed else { return };
         match reading.way {
             _ if page.more => {}
@@ -259,7 +259,7 @@ impl Core {
             Way::Far | Way::Passed(_) => false,
         };
         let has_enough = waiting > WAITING_LOW || bytes >= limits::WAITING_BYTES_MAX;
-        if reading.asked || is_read || waits || has_enough || is_short || persistent.lacks_memory {
+        if reading.asked || is_read || waits || has_enough || is_short || persistent.no_room_for > 0 {
             return;
         }
         let (sources, version) = (persistent.sources(), persistent.sources_version);
@@ -267,8 +267,8 @@ impl Core {
         reading.asked = true;
         let asker = Arc::downgrade(reading.asker.get_or_insert_default());
         let reader = PageReader::Session(target, version, asker);
-        let (cursor, broker) = (reading.through, local.broker.clone());
-        let read = StreamRead { core: self.index, broker, sources, cursor, reader };
+        let (cursor, cuts, broker) = (reading.through, reading.cuts, local.broker.clone());
+        let read = StreamRead { core: self.index, broker, sources, cursor, cuts, reader };
         if let Some(store) = &self.process.store {
             store.read(read);
         }

@@ -238,7 +238,7 @@ impl Core {
         mut subscribe: Box<SubscribeInProgress>,
         retained: Option<&Arc<TreeSnapshot<Arc<Message>>>>,
     ) -> Option<PacketTask> {
-        let before = retained.map(|tree| if tree.is_empty() { 0 } else { tree.insertions() });
+        let before = retained.map(|tree| tree.insertions());
         for replay in subscribe.pending.replays.iter_mut().filter(|replay| replay.before.is_none()) {
             replay.before = before;
         }

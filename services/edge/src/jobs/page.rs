@@ -17,6 +17,8 @@ pub(crate) struct StreamRead {
     pub(crate) broker: Arc<Broker>,
     pub(crate) sources: Vec<StreamSource>,
     pub(crate) cursor: Position,
+    /// How often the page was made smaller, because the store could not read it in one transaction.
+    pub(crate) cuts: u8,
     pub(crate) reader: PageReader,
 }
 
@@ -51,6 +53,7 @@ pub(crate) struct StoredPage {
     pub(crate) through: Position,
     pub(crate) more: bool,
     pub(crate) missed: u64,
+    pub(crate) cuts: u8,
     /// Entries that were compared with the filters whose messages the store does not keep.
     pub(crate) compared: usize,
 }

@@ -17,7 +17,7 @@ pub(crate) struct Replay {
     pub(crate) identifier: u32,
     /// The publisher whose messages No Local leaves out; 0: none.
     pub(crate) left_out: u64,
-    /// Insertions into the broker's retained messages before the SUBSCRIBE; 0: there were none. `None`: the store has them.
+    /// Insertions into the broker's retained messages before the SUBSCRIBE; 0: there was none. `None`: the store has them.
     pub(crate) before: Option<u64>,
     pub(crate) retained: Option<Arc<TreeSnapshot<Arc<Message>>>>,
     /// The pages in which the store has read them; none with a single pod.

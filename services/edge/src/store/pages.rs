@@ -5,7 +5,7 @@ mod common;
 mod in_flight;
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -28,9 +28,13 @@ use crate::mailbox::Mail;
 
 const PAGE: ReadLimit = ReadLimit { entries: 500, bytes: 512 * 1024 };
 
-/// A read that is too old by itself is repeated with this part (1/n) of the entries, until it took [`ENTRIES_LEAST`].
+/// A read that is too old by itself is repeated with this part (1/n) of the entries, up to [`CUTS_MAX`] times.
 const FEWER: usize = 8;
-const ENTRIES_LEAST: usize = PAGE.entries / FEWER / FEWER;
+const CUTS_MAX: u8 = 2;
+
+fn entries_of(cuts: u8) -> usize {
+    PAGE.entries / FEWER.pow(u32::from(cuts))
+}
 
 enum Found {
     Page(StoredPage, ResolvedInFlight),
@@ -45,19 +49,20 @@ pub(super) fn answer(
     parts: &mut PartCache,
     reads: Vec<StreamRead>,
 ) -> Vec<StreamRead> {
-    let (mut later, mut batches) = (Vec::new(), vec![(reads, PAGE.entries)]);
-    while let Some((mut reads, entries)) = batches.pop() {
+    let (mut later, mut batches) = (Vec::new(), VecDeque::from([reads]));
+    while let Some(mut reads) = batches.pop_front() {
         if reads.is_empty() {
             continue;
         }
-        let found = match find(shared, parts, &reads, entries) {
+        let found = match find(shared, parts, &reads) {
             Err(LayerError::Contended(_)) if reads.len() > 1 => {
                 let rest = reads.split_off(reads.len() / 2);
-                batches.extend([(rest, entries), (reads, entries)]);
+                batches.extend([reads, rest]);
                 continue;
             }
-            Err(LayerError::Contended(_)) if entries > ENTRIES_LEAST => {
-                batches.push((reads, entries / FEWER));
+            Err(LayerError::Contended(_)) if reads[0].cuts < CUTS_MAX => {
+                reads[0].cuts += 1;
+                batches.push_back(reads);
                 continue;
             }
             Err(error) => reads.iter().map(|_| Err(error.clone())).collect(),
@@ -65,7 +70,7 @@ pub(super) fn answer(
         };
         later.extend(post(shared, reads, found));
         if !later.is_empty() {
-            later.extend(batches.drain(..).flat_map(|(reads, _)| reads));
+            later.extend(batches.drain(..).flatten());
         }
     }
     later
@@ -76,7 +81,6 @@ fn find(
     shared: &StoreContext,
     parts: &mut PartCache,
     reads: &[StreamRead],
-    entries: usize,
 ) -> Result<Vec<Result<Found, LayerError>>, LayerError> {
     // Everything up to here is committed and has its position, so a session knows which of it was delivered live.
     let through = if shared.is_shared {
@@ -85,12 +89,13 @@ fn find(
     } else {
         Position::end_of(shared.through.load(Ordering::Acquire))
     };
-    let limit = ReadLimit { entries, bytes: PAGE.bytes * entries / PAGE.entries };
-    let (parts, sources) = (Mutex::new(parts), SOURCES_AT_ONCE * entries / PAGE.entries);
+    let fewest = entries_of(reads.iter().map(|read| read.cuts).max().unwrap_or(0));
+    let (parts, sources) = (Mutex::new(parts), SOURCES_AT_ONCE * fewest / PAGE.entries);
     block_on(shared.layers.run_piece(2, async |tx| {
         let work = Cell::new(sources);
         let found = reads.iter().map(|read| {
-            let (tx, parts, work) = (tx.clone(), &parts, &work);
+            let (tx, parts, work, entries) = (tx.clone(), &parts, &work, entries_of(read.cuts));
+            let limit = ReadLimit { entries, bytes: PAGE.bytes * entries / PAGE.entries };
             let streams = StreamReads { shared, tx, parts, read, through, limit, work };
             async move { streams.find().await }
         });
@@ -242,7 +247,8 @@ impl StreamReads<'_, '_> {
             }
         }
         self.find_common(&common, &mut found).await?;
-        Ok(found.into_page(*cursor, self.through, self.limit.entries))
+        let page = found.into_page(*cursor, self.through, self.limit.entries);
+        Ok(StoredPage { cuts: self.read.cuts, ..page })
     }
 
     fn message(&self, entry: &streams::StreamEntry) -> Result<(Arc<Message>, u64), LayerError> {
@@ -290,7 +296,7 @@ impl PageContent {
             through: self.through.min(through).max(cursor),
             more,
             missed: self.missed,
-            compared: 0,
+            ..StoredPage::default()
         }
     }
 }

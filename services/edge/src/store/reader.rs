@@ -23,7 +23,6 @@ const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(60);
 /// Sources that one transaction reads about, so that the next one, with other brokers' reads, follows soon.
 pub(super) const SOURCES_AT_ONCE: usize = 2_000;
 
-/// Reads beside [`run`], until the queue is closed.
 pub(super) fn help(shared: &StoreContext) {
     let (mut parts, mut unread) = (PartCache::default(), Vec::new());
     while read_some(shared, LOOK_EVERY, &mut parts, &mut unread).is_some() {

@@ -102,7 +102,6 @@ impl Deadlines {
 #[derive(Default)]
 pub(in crate::core) struct PausedPublishers {
     order: VecDeque<ConnectionId>,
-    /// In [`Pauses::drained`].
     pub(in crate::core) is_listed: bool,
     members: HashSet<ConnectionId, foldhash::fast::RandomState>,
 }

@@ -15,7 +15,6 @@ use crate::jobs::replay::Replay;
 pub(super) enum LookupTree {
     OfBroker,
     Sys,
-    /// Read from the store for the SUBSCRIBE alone.
     Own,
 }
 

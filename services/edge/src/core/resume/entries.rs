@@ -1,7 +1,7 @@
 //! Hands the messages of a page to their session, a slice of work at a time.
 
 use millrace_layers::{Position, Positions};
-use millrace_session::{Delivery, Message, OutboxEntry};
+use millrace_session::{Delivery, Message, OutboxEntry, UNCOUNTED_BYTES_MAX};
 
 use super::unstored::UnstoredFilters;
 use crate::core::deliver::Publisher;
@@ -48,16 +48,21 @@ impl Core {
         let local = self.sessions.get_mut(session as usize);
         let persistent = local.and_then(|local| local.persistent.as_deref_mut());
         let (Some(persistent), Some(position)) = (persistent, message.position()) else { return false };
-        persistent.lacks_memory = true;
+        persistent.no_room_for = message.size();
         (page.through, page.more) = (Position(position).before(), true);
         true
     }
 
+    /// A session whose last page was cut gets another one when the first message has room, and a good part of the page behind it.
     pub(in crate::core) fn read_on_with_memory(&mut self, session: u32) {
-        if let Some(persistent) = &mut self.sessions[session as usize].persistent {
-            persistent.lacks_memory = false;
-            self.read_on(session);
+        let local = &mut self.sessions[session as usize];
+        let Some(persistent) = &mut local.persistent else { return };
+        let needed = persistent.no_room_for.max(UNCOUNTED_BYTES_MAX as usize / 2);
+        if persistent.no_room_for > 0 && local.session.lacks_memory(needed, local.broker.queues()) {
+            return;
         }
+        persistent.no_room_for = 0;
+        self.read_on(session);
     }
 
     fn unstored_filters(&mut self, session: u32) -> UnstoredFilters {

@@ -141,7 +141,7 @@ static ASKER: LazyLock<Arc<()>> = LazyLock::new(Default::default);
 fn read(broker: &Arc<Broker>, sources: &[StreamSource], cursor: Position, slot: u32) -> StreamRead {
     let target = Target { core: 0, slot, generation: 1 };
     let reader = PageReader::Session(target, 0, Arc::downgrade(&ASKER));
-    StreamRead { core: 0, broker: broker.clone(), sources: sources.to_vec(), cursor, reader }
+    StreamRead { core: 0, broker: broker.clone(), sources: sources.to_vec(), cursor, cuts: 0, reader }
 }
 
 #[test]
@@ -196,6 +196,24 @@ fn a_read_that_is_too_old_by_itself_takes_fewer_entries() {
     tenants.reads.limit(250);
     let all = tenants.read_all(&broker, &sources);
     assert!(all.len() == 400 && all.is_sorted_by(|(before, _), (after, _)| before < after), "{}", all.len());
+}
+
+#[test]
+fn the_page_after_a_cut_one_is_read_in_one_transaction() {
+    let tenants = Tenants::new();
+    let (broker, sources) = tenants.broker("b", 2);
+    tenants.publish(broker.id, &vec![sources.clone(); 400], 1_100);
+    let first = read(&broker, &sources, Position::MIN, 0);
+    tenants.reads.limit(250);
+    answer(&tenants.shared, &mut PartCache::default(), vec![first]);
+    let page = tenants.pages().remove(&0).unwrap().unwrap();
+    assert!(page.more && page.cuts > 0, "{} entries", page.entries.len());
+    let next = StreamRead { cuts: page.cuts, ..read(&broker, &sources, page.through, 0) };
+    let before_us = tenants.reads.now_us.load(Ordering::Relaxed);
+    answer(&tenants.shared, &mut PartCache::default(), vec![next]);
+    assert_eq!(tenants.pages()[&0].as_ref().unwrap().cuts, page.cuts);
+    let took_us = tenants.reads.now_us.load(Ordering::Relaxed) - before_us;
+    assert!(took_us < 5_000_000, "a larger page was tried first: {took_us} us");
 }
 
 #[test]
@@ -283,6 +301,7 @@ fn messages_in_flight_that_stand_far_apart_are_found_in_several_transactions() {
         broker,
         sources,
         cursor: Position::end_of(tenants.shared.version()),
+        cuts: 0,
         reader,
     }];
     tenants.shared.reads.push(&mut connects);

@@ -244,7 +244,6 @@ impl Model {
         }
     }
 
-    /// Call it at the end, when nothing is due any more.
     pub(super) fn check_wills(&self) {
         for (number, seen) in &self.wills {
             let is_silent = seen.positions.is_empty();

@@ -197,7 +197,14 @@ impl Local {
         let asker = Arc::downgrade(&reading.asker);
         let reader = PageReader::Session(target(self.number), reading.version, asker);
         let sources = reading.sources.iter().map(|(_, source)| *source).collect();
-        Some(StreamRead { core: 0, broker: turn.broker.clone(), sources, cursor: reading.through, reader })
+        Some(StreamRead {
+            core: 0,
+            broker: turn.broker.clone(),
+            sources,
+            cursor: reading.through,
+            cuts: 0,
+            reader,
+        })
     }
 
     /// Without anything more to read, rows in flight have no page to wait for.

@@ -355,7 +355,8 @@ impl Writer<'_> {
         }
         let cursor = attached.cursor;
         let reader = PageReader::Connection(connection, attached, FoundInFlight::default());
-        let read = StreamRead { core: connection.core, broker: broker.clone(), sources, cursor, reader };
+        let read =
+            StreamRead { core: connection.core, broker: broker.clone(), sources, cursor, cuts: 0, reader };
         self.shared.reads.push(&mut vec![read]);
     }
 
