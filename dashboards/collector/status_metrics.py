@@ -180,7 +180,10 @@ def main():
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self):
-            samples = nats_samples(options.nats) + (fdb_samples(options.fdb) if options.fdb else [])
+            # At once, so that a scrape of two services that hang ends in time.
+            with ThreadPoolExecutor(max_workers=1) as pool:
+                of_fdb = pool.submit(fdb_samples, options.fdb) if options.fdb else None
+                samples = nats_samples(options.nats) + (of_fdb.result() if of_fdb else [])
             body = text(samples).encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/plain; version=0.0.4")

@@ -37,7 +37,13 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
-    pub fn is_full_for(&self, bytes: u64) -> bool {
+    /// Whether a message must not wait beside `waiting` bytes of its session, because they count and the budget is full.
+    pub fn is_short_of(budget: Option<&Arc<Self>>, waiting: u64, bytes: usize) -> bool {
+        waiting + bytes as u64 > UNCOUNTED_BYTES_MAX
+            && budget.is_some_and(|budget| budget.is_full_for(bytes as u64))
+    }
+
+    fn is_full_for(&self, bytes: u64) -> bool {
         !self.has_room(bytes + BESIDE_BYTES)
             || self.of_all.as_ref().is_some_and(|of_all| of_all.is_full_for(bytes))
     }

@@ -12,7 +12,6 @@ pub use self::remains::{NextFilter, Remains};
 use self::subscriptions::Subscriptions;
 use crate::inbound::{Inbound, Receipt};
 use crate::outbox::{InFlight, Outbox, OutboxEntry};
-use crate::settings::UNCOUNTED_BYTES_MAX;
 use crate::{Budget, Delivered, Delivery, Message, Seconds, StoredPosition};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,9 +237,8 @@ impl Session {
 
     /// Whether a stored message must wait in the store, because `budget` is full; a session always gets the first one, and small ones.
     pub fn lacks_memory(&self, bytes: usize, budget: Option<&Arc<Budget>>) -> bool {
-        self.waiting_bytes() + bytes as u64 > UNCOUNTED_BYTES_MAX
-            && self.outbox.as_ref().is_some_and(|outbox| outbox.len() > 0)
-            && budget.is_some_and(|budget| budget.is_full_for(bytes as u64))
+        self.outbox.as_ref().is_some_and(|outbox| outbox.len() > 0)
+            && Budget::is_short_of(budget, self.waiting_bytes(), bytes)
     }
 
     /// Packet ids of the client's QoS 2 messages that await PUBREL, without the ids that the store has already.

@@ -15,7 +15,7 @@ use crate::limits::UNAUTHENTICATED_REPLY_BYTES_MAX;
 impl Core {
     pub(super) fn bound_answers(&mut self, slot: u32) {
         let limits = &self.process.limits;
-        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.get(slot as usize) else { return };
         if !connection.busy || connection.state != ConnectionState::Open {
             return;
         }
@@ -26,16 +26,29 @@ impl Core {
         {
             return self.end(slot, ConnectionEnd::Slow, true);
         }
-        if !is_stranger
-            && connection.paused == Paused::No
-            && outbound.answers() > limits.answers_bytes_max as usize
-        {
-            connection.paused = Paused::ForAnswers;
-            // The deadline counts from here: nothing is read meanwhile, so nothing else sets it.
-            connection.last_input = ticks(self.now_ms);
-            let due = DueTimer::Answers { slot, generation: connection.generation };
-            self.calendar.add(self.answers_deadline(self.now), due);
+        if !is_stranger && connection.paused == Paused::No {
+            self.pause_for_answers(slot);
         }
+    }
+
+    /// Pauses a client that nothing else keeps from being read, if more answers wait for it than may. Returns whether it is paused.
+    pub(super) fn pause_for_answers(&mut self, slot: u32) -> bool {
+        let Some(connection) = self.connections.get_mut(slot as usize).filter(|connection| connection.busy)
+        else {
+            return false;
+        };
+        let answers = connection.outbound.as_ref().map_or(0, |outbound| outbound.answers());
+        if connection.state != ConnectionState::Open
+            || answers <= self.process.limits.answers_bytes_max as usize
+        {
+            return false;
+        }
+        connection.paused = Paused::ForAnswers;
+        // The deadline counts from here: nothing is read meanwhile, so nothing else sets it.
+        connection.last_input = ticks(self.now_ms);
+        let due = DueTimer::Answers { slot, generation: connection.generation };
+        self.calendar.add(self.answers_deadline(self.now), due);
+        true
     }
 
     pub(super) fn answers_were_read(&mut self, slot: u32) {
@@ -59,5 +72,27 @@ impl Core {
     /// Adds one second, because the second `since` has partly passed.
     fn answers_deadline(&self, since: Seconds) -> Seconds {
         since + Seconds::from(self.process.limits.answers_timeout_s) + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::testing::{Loops, publish};
+    use crate::outbound::Outbound;
+
+    #[test]
+    fn a_client_that_uses_its_share_of_each_turn_gets_no_more_answers_than_it_may() {
+        let mut loops = Loops::start(1, |_| {});
+        let mut client = loops.connect_v5("floods");
+        // Refused: the answer is much longer than the message.
+        let packet = [b"\x32\x0b\x00\x06$SYS/a".as_slice(), &[0, 1, 0]].concat();
+        assert_eq!(packet.len(), publish(1, "$SYS/a", b"").len() + 1);
+        let most = loops.cores[0].process.limits.answers_bytes_max as usize;
+        while loops.connection(0, &client).paused != Paused::ForAnswers {
+            loops.send_to(0, &mut client, &packet.repeat(10_000));
+        }
+        let answers = loops.connection(0, &client).outbound.as_deref().map_or(0, Outbound::answers);
+        assert!(answers > most && answers < most + 80_000, "{answers}");
     }
 }

@@ -26,6 +26,8 @@ const MEMORY_PAUSE_MS: Millis = 250;
 /// A publisher that still cannot be read waits one millisecond longer for each so many paused ones, so that looking at
 /// all of them costs little.
 const PAUSED_PER_MS: u64 = 64;
+/// Publishers that wait for one receiver, also those whose connections have ended meanwhile; beyond that the first is resumed.
+const WAITING_MAX: usize = 10_000;
 
 impl Core {
     pub(super) fn pause_until_drained(
@@ -35,7 +37,13 @@ impl Core {
         progress: RouteProgress,
     ) {
         // The publisher may be listed already: it resumes without a drained receiver when it has waited long enough.
-        self.pauses.for_receiver.entry(receiver).or_default().push(publisher);
+        let waiting = self.pauses.for_receiver.entry(receiver).or_default();
+        waiting.push(publisher);
+        if waiting.len() > WAITING_MAX
+            && let Some(oldest) = self.pauses.pop_for(receiver)
+        {
+            self.relieve_one(oldest);
+        }
         if publisher.core == self.index {
             return self.pause(publisher, Paused::ForReceiver);
         }
@@ -113,7 +121,8 @@ impl Core {
             connection.paused = Paused::No;
             self.pause_for_store(id.slot);
         }
-        if self.connections[id.slot as usize].paused != Paused::ForMailbox {
+        if self.connections[id.slot as usize].paused != Paused::ForMailbox && !self.pause_for_answers(id.slot)
+        {
             self.read_again(id);
         }
     }
@@ -152,13 +161,17 @@ impl Core {
                     break;
                 }
                 let Some(publisher) = self.pauses.pop_for(receiver) else { break };
-                if publisher.core == self.index {
-                    self.relieved(publisher);
-                } else {
-                    self.post(publisher.core, Mail::Relieved(publisher));
-                }
+                self.relieve_one(publisher);
             }
             self.pauses.note_drained(receiver);
+        }
+    }
+
+    fn relieve_one(&mut self, publisher: ConnectionId) {
+        if publisher.core == self.index {
+            self.relieved(publisher);
+        } else {
+            self.post(publisher.core, Mail::Relieved(publisher));
         }
     }
 

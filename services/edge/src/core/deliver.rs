@@ -139,11 +139,11 @@ impl Core {
         if let Some(new) = &mut local.new_subscriptions
             && group == 0
         {
-            let take = new.take(message, self.now);
+            let take = new.take(message, self.now, broker.queues());
             self.work.spend((new.take_compared() / work::COMPARED_LEVELS) as u64);
             match take {
                 Take::Deliver => {}
-                Take::Hold => return new.hold(message, receiver),
+                Take::Hold => return new.hold(message, receiver, broker.queues()),
                 Take::Drop if new.reading == 0 => return,
                 Take::Drop => {
                     let full = Delivered::Dropped(DropReason::QueueFull);

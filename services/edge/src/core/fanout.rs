@@ -3,7 +3,7 @@
 //! The order of a publisher's messages must hold for each receiver, also across its connections, so while a fan-out is unfinished,
 //! further messages of its client wait behind it on this loop, and the client is not read.
 
-use std::collections::btree_map::Entry;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -24,7 +24,8 @@ use crate::mailbox::Mail;
 use crate::metering::Amount;
 use crate::routes::Routes;
 
-const COMMITTED_BYTES: usize = 256;
+/// Estimated memory of a fan-out besides its message.
+const FANOUT_BYTES: usize = 256;
 
 pub(super) enum Copies {
     /// QoS 0 messages of one publisher to one topic.
@@ -45,12 +46,17 @@ pub(super) enum Copies {
 
 impl Copies {
     fn size(&self) -> usize {
-        match self {
-            Self::Run { bytes, .. } => bytes.len(),
-            Self::One(message) | Self::Shared(message) => message.size(),
-            Self::Committed(committed) => COMMITTED_BYTES + committed.message.size(),
-            Self::Grown => COMMITTED_BYTES,
-        }
+        FANOUT_BYTES
+            + match self {
+                Self::Run { bytes, .. } => bytes.len(),
+                Self::One(message) | Self::Shared(message) => message.size(),
+                Self::Committed(committed) => committed.message.size(),
+                Self::Grown => 0,
+            }
+    }
+
+    fn messages(&self) -> usize {
+        if let Self::Run { amount, .. } = self { amount.messages } else { 1 }
     }
 }
 
@@ -95,7 +101,37 @@ pub(super) struct Fanouts {
     to_live: HashMap<u64, VecDeque<(u64, Target)>>,
     /// How many fan-outs have each value of [`Fanout::after`].
     after: BTreeMap<Position, usize>,
-    bytes: usize,
+    bytes: BrokerBytes,
+}
+
+/// Bytes that wait, of each broker and of all.
+#[derive(Default)]
+struct BrokerBytes {
+    of: HashMap<u64, usize>,
+    all: usize,
+}
+
+impl BrokerBytes {
+    fn add(&mut self, broker: u64, bytes: usize) {
+        self.all += bytes;
+        *self.of.entry(broker).or_default() += bytes;
+    }
+
+    fn sub(&mut self, broker: u64, bytes: usize) {
+        self.all -= bytes;
+        if let Entry::Occupied(mut own) = self.of.entry(broker) {
+            *own.get_mut() -= bytes;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
+    }
+
+    /// Too many bytes wait, and the broker has a good part of them.
+    fn is_over(&self, broker: u64) -> bool {
+        self.all > limits::REMOTE_BYTES_MAX
+            && self.of.get(&broker).is_some_and(|own| *own > limits::REMOTE_BYTES_MAX / 8)
+    }
 }
 
 impl Fanouts {
@@ -146,7 +182,7 @@ impl Fanouts {
         fanout.number = self.last;
         let broker = fanout.routes.broker.id;
         let key = (broker, fanout.publisher.client);
-        self.bytes += fanout.copies.size();
+        self.bytes.add(broker, fanout.copies.size());
         if let Some(after) = fanout.after {
             *self.after.entry(after).or_default() += 1;
         }
@@ -164,12 +200,12 @@ impl Fanouts {
     fn pop(&mut self) -> Option<(FanoutKey, Fanout)> {
         let (_, key) = self.ready.pop()?;
         let fanout = self.of.get_mut(&key)?.waiting.pop_front()?;
-        self.bytes -= fanout.copies.size();
+        self.bytes.sub(key.0, fanout.copies.size());
         Some((key, fanout))
     }
 
     fn give_back(&mut self, key: FanoutKey, fanout: Fanout) {
-        self.bytes += fanout.copies.size();
+        self.bytes.add(key.0, fanout.copies.size());
         self.of.entry(key).or_default().waiting.push_front(fanout);
         self.ready.push(key.0, key);
     }
@@ -183,16 +219,18 @@ impl Fanouts {
             bytes += fanout.copies.size();
             self.numbers.remove(&(key.0, fanout.number));
         }
-        self.bytes -= bytes;
+        self.bytes.sub(key.0, bytes);
         bytes > 0
     }
 
     /// Returns the connections to read again if it was the last fan-out of its client.
     fn finish(&mut self, key: FanoutKey, fanout: &Fanout) -> Vec<ConnectionId> {
-        if let Some(Entry::Occupied(mut count)) = fanout.after.map(|after| self.after.entry(after)) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
+        if let Some(after) = fanout.after
+            && let Some(count) = self.after.get_mut(&after)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.after.remove(&after);
             }
         }
         self.numbers.remove(&(key.0, fanout.number));
@@ -213,13 +251,14 @@ impl Core {
         publisher: Publisher,
         next: usize,
     ) {
-        // The publishers are on other pods and cannot be paused, so these receivers lose the messages.
-        if let Copies::Run { amount, .. } = &copies
-            && publisher.id.is_none()
-            && self.unfinished.fanouts.bytes > limits::REMOTE_BYTES_MAX
+        // The publishers are on other pods and cannot be paused, so these receivers, which are in memory, lose the messages.
+        if publisher.id.is_none()
+            && self.process.is_shared()
+            && !matches!(copies, Copies::Shared(_))
+            && self.unfinished.fanouts.bytes.is_over(routes.broker.id)
         {
             let left = routes.receivers(self.index).len() - next;
-            return self.broker_counters(&routes.broker).dropped_busy.add(amount.messages * left);
+            return self.broker_counters(&routes.broker).dropped_busy.add(copies.messages() * left);
         }
         let is_stored = matches!(&copies, Copies::One(message) if message.qos() > QoS::AtMostOnce);
         let after = is_stored.then_some(self.following.met);
@@ -245,7 +284,7 @@ impl Core {
         let key = (routes.broker.id, Publisher::NOBODY.client);
         let commits = &mut self.unfinished.commits;
         commits.push(Fanout { routes, copies, publisher: Publisher::NOBODY, next, after: None, number: 0 });
-        if commits.bytes > limits::REMOTE_BYTES_MAX && commits.keep_last(key) {
+        if commits.bytes.all > limits::REMOTE_BYTES_MAX && commits.keep_last(key) {
             self.look_around(Some(key.0));
         }
     }

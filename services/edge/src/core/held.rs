@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millrace_layers::Position;
 use millrace_mqtt::QoS;
-use millrace_session::{Budget, Hold, Message, UNCOUNTED_BYTES_MAX};
+use millrace_session::{Budget, Hold, Message};
 
 use super::feed::HeldMessage;
 use super::limits;
@@ -30,10 +30,9 @@ impl HeldCopies {
     }
 
     pub(super) fn has_room(&self, bytes: usize, budget: Option<&Arc<Budget>>) -> bool {
-        let all = self.bytes + bytes;
-        let is_short =
-            all as u64 > UNCOUNTED_BYTES_MAX && budget.is_some_and(|budget| budget.is_full_for(bytes as u64));
-        self.all.len() < limits::HELD_MESSAGES_MAX && all <= limits::HELD_BYTES_MAX && !is_short
+        self.all.len() < limits::HELD_MESSAGES_MAX
+            && self.bytes + bytes <= limits::HELD_BYTES_MAX
+            && !Budget::is_short_of(budget, self.bytes as u64, bytes)
     }
 
     pub(super) fn push(&mut self, mut held: HeldMessage, budget: Option<&Arc<Budget>>) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use millrace_layers::Position;
 use millrace_mqtt::topic;
 use millrace_router::Receiver;
-use millrace_session::{Message, Seconds};
+use millrace_session::{Budget, Hold, Message, Seconds};
 
 use super::feed::Take;
 use super::limits;
@@ -27,11 +27,17 @@ pub(super) struct NewSubscriptions {
     pub(super) unanswered_by_store: Unanswered,
     /// The reading thread stops when this is dropped.
     pub(super) asker: Arc<()>,
-    held: VecDeque<(Arc<Message>, Receiver)>,
+    held: VecDeque<HeldForReceiver>,
     held_bytes: usize,
     replayed: VecDeque<Replayed>,
     /// Filter levels that look-ups have compared since [`NewSubscriptions::take_compared`].
     compared: Cell<usize>,
+}
+
+pub(super) struct HeldForReceiver {
+    pub(super) message: Arc<Message>,
+    pub(super) receiver: Receiver,
+    _memory: Option<Hold>,
 }
 
 /// The pages of a filter's retained messages that a session has got. They are remembered until no live copy of them can still arrive.
@@ -43,10 +49,11 @@ struct Replayed {
 }
 
 impl NewSubscriptions {
-    pub(super) fn take(&self, message: &Message, now: Seconds) -> Take {
+    pub(super) fn take(&self, message: &Message, now: Seconds, budget: Option<&Arc<Budget>>) -> Take {
         if self.reading > 0 {
             let fits = self.held.len() < limits::HELD_MESSAGES_MAX
-                && self.held_bytes + message.size() <= limits::HELD_BYTES_MAX;
+                && self.held_bytes + message.size() <= limits::HELD_BYTES_MAX
+                && !Budget::is_short_of(budget, self.held_bytes as u64, message.size());
             return if fits { Take::Hold } else { Take::Drop };
         }
         if self.has(message, now) { Take::Drop } else { Take::Deliver }
@@ -85,9 +92,11 @@ impl NewSubscriptions {
         self.compared.take()
     }
 
-    pub(super) fn hold(&mut self, message: &Arc<Message>, receiver: &Receiver) {
-        self.held_bytes += message.size();
-        self.held.push_back((message.clone(), receiver.clone()));
+    pub(super) fn hold(&mut self, message: &Arc<Message>, receiver: &Receiver, budget: Option<&Arc<Budget>>) {
+        let (message, receiver, waiting) = (message.clone(), receiver.clone(), self.held_bytes as u64);
+        let memory = Hold::of_waiting(&message, receiver.identifiers.len(), waiting, budget);
+        self.held_bytes += Budget::HOLDER_BYTES as usize + message.size();
+        self.held.push_back(HeldForReceiver { message, receiver, _memory: memory });
     }
 
     pub(super) fn replayed(&mut self, replays: &[Replay], now: Seconds) {
@@ -109,7 +118,7 @@ impl NewSubscriptions {
     }
 
     /// Returns the held messages when no SUBSCRIBE waits for its retained messages any more.
-    pub(super) fn release(&mut self) -> VecDeque<(Arc<Message>, Receiver)> {
+    pub(super) fn release(&mut self) -> VecDeque<HeldForReceiver> {
         if self.reading > 0 {
             return VecDeque::new();
         }
@@ -121,9 +130,14 @@ impl NewSubscriptions {
 #[cfg(test)]
 mod tests {
     use millrace_layers::retained::Bookmark;
-    use millrace_mqtt::{Properties, QoS};
+    use millrace_mqtt::{Properties, QoS, SubscribeOptions};
+    use millrace_router::Target;
+    use millrace_session::ClientSubscription;
 
     use super::*;
+    use crate::broker::Broker;
+    use crate::core::resume::routed;
+    use crate::routes::RouteCache;
 
     fn message(topic: &str, retain: bool, version: Option<u64>) -> Message {
         let message = Message::new(topic.into(), QoS::AtMostOnce, retain, Properties::EMPTY, b"x", 0);
@@ -149,7 +163,7 @@ mod tests {
         for (topic, through) in cases {
             for (version, expected) in [(through, Take::Drop), (through + 1, Take::Deliver)] {
                 let message = message(topic, true, Some(version));
-                assert_eq!(new.take(&message, 100), expected, "{message:?}");
+                assert_eq!(new.take(&message, 100, None), expected, "{message:?}");
             }
         }
     }
@@ -166,15 +180,41 @@ mod tests {
             (message("b/b", true, Some(7)), Take::Deliver),
         ];
         for (message, expected) in cases {
-            assert_eq!(new.take(&message, 100), expected, "{message:?}");
+            assert_eq!(new.take(&message, 100, None), expected, "{message:?}");
         }
         assert_eq!(
-            new.take(&message("a/b", true, Some(7)), 111),
+            new.take(&message("a/b", true, Some(7)), 111, None),
             Take::Deliver,
             "after LATE_S no copy is expected"
         );
         new.reading = 1;
-        assert_eq!(new.take(&message("b", false, None), 100), Take::Hold);
+        assert_eq!(new.take(&message("b", false, None), 100, None), Take::Hold);
+    }
+
+    #[test]
+    fn held_messages_count_in_the_budget_of_their_broker() {
+        let (broker, budget) = (Arc::new(Broker::new(1, "b", 1)), Arc::new(Budget::new(400_000, None)));
+        let target = Target { core: 0, slot: 0, generation: 1 };
+        let options = ClientSubscription { options: SubscribeOptions::default(), identifier: 1 };
+        let filter = topic::Filter::parse("t").unwrap();
+        broker.router.edit(|edit| edit.subscribe(filter, routed(target, &options, false)));
+        let routes = RouteCache::default().get(&broker, "t");
+        let sessions = [(); 20].map(|()| {
+            let mut new = NewSubscriptions { reading: 1, ..NewSubscriptions::default() };
+            loop {
+                let message = Arc::new(message("t", false, None));
+                match new.take(&message, 100, Some(&budget)) {
+                    Take::Hold => new.hold(&message, &routes.receivers(0)[0], Some(&budget)),
+                    full => break assert_eq!(full, Take::Drop),
+                }
+            }
+            new
+        });
+        let held = sessions.each_ref().map(|new| new.held.len());
+        assert!(held[0] == limits::HELD_MESSAGES_MAX && held[19] < 800, "{held:?}");
+        assert!(budget.used() > 300_000, "{}", budget.used());
+        drop(sessions);
+        assert_eq!(budget.used(), 0);
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub(super) struct PersistentSession {
     sources: Vec<FilterSource>,
     /// Grows with each change of `sources`. A page that was read for an older version is discarded.
     pub(super) sources_version: u32,
+    read_sources: Option<Arc<[StreamSource]>>,
     /// Delivered messages, in order, until they are stored.
     recent: VecDeque<Arc<Message>>,
     /// Delivered messages, also on earlier connections: at least all beyond the base.
@@ -77,6 +78,7 @@ impl PersistentSession {
         Self {
             sources,
             sources_version: 0,
+            read_sources: None,
             recent: VecDeque::new(),
             had: Positions::default(),
             had_max: HAD_MIN,
@@ -232,6 +234,7 @@ impl PersistentSession {
         let Feed::Reading(reading) = &self.feed else { return };
         let through = reading.through;
         self.held.drop_read(through);
+        self.read_sources = None;
         self.read = through;
         self.feed = Feed::Live;
     }
@@ -303,6 +306,7 @@ impl PersistentSession {
         }
         self.sources.extend(added.into_iter().filter(|added| new.remove(&added.filter).is_some()));
         self.sources_version += 1;
+        self.read_sources = None;
         if self.is_live() {
             let through = self.base(handed_over);
             self.feed = Feed::Reading(ReadState { at_end: true, ..ReadState::new(through, Way::Far) });
@@ -338,6 +342,7 @@ impl PersistentSession {
         self.has_ended_filters |= !ended.is_empty();
         self.sources.retain(|known| !ended.contains(&*known.filter));
         self.sources_version += 1;
+        self.read_sources = None;
         known.work()
     }
 
@@ -370,8 +375,11 @@ impl PersistentSession {
         (self.recent.into(), self.had)
     }
 
-    pub(super) fn sources(&self) -> Vec<StreamSource> {
-        self.sources.iter().map(|persistent| persistent.source).collect()
+    /// Made once for all pages, because a session may have a thousand sources.
+    pub(super) fn sources(&mut self) -> Arc<[StreamSource]> {
+        let sources = &self.sources;
+        let make = || sources.iter().map(|persistent| persistent.source).collect();
+        self.read_sources.get_or_insert_with(make).clone()
     }
 
     pub(super) fn streams(&self) -> Vec<StreamId> {

@@ -267,6 +267,7 @@ impl Core {
         reading.asked = true;
         let asker = Arc::downgrade(reading.asker.get_or_insert_default());
         let reader = PageReader::Session(target, version, asker);
+        self.work.spend(work::PAGE_REQUEST);
         let (cursor, cuts, broker) = (reading.through, reading.cuts, local.broker.clone());
         let read = StreamRead { core: self.index, broker, sources, cursor, cuts, reader };
         if let Some(store) = &self.process.store {

@@ -58,7 +58,11 @@ impl Loops {
         Self::start_with(1, Some(Database::memory()), |config| change(&mut config.limits))
     }
 
-    fn start_with(cores: usize, database: Option<Database>, change: impl FnOnce(&mut Config)) -> Self {
+    pub(super) fn start_with(
+        cores: usize,
+        database: Option<Database>,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut config = Config { mqtt_listen: vec![loopback], threads: cores, ..Config::default() };
         // The loop of a client follows from its client identifier.

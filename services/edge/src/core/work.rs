@@ -334,6 +334,7 @@ impl Core {
         self.work.asks_for_room.remove(&slot);
         self.abandon_resumption(slot, session);
         for task in self.work.tasks.remove(&slot).unwrap_or_default() {
+            self.work.spend((task.filters() / FREED_FILTERS) as u64);
             let local = self.sessions.get(session as usize);
             if let PacketTask::Subscribe(subscribe) = task
                 && subscribe.holds()

@@ -15,7 +15,7 @@ use crate::connection_id::ConnectionId;
 pub(crate) struct StreamRead {
     pub(crate) core: u16,
     pub(crate) broker: Arc<Broker>,
-    pub(crate) sources: Vec<StreamSource>,
+    pub(crate) sources: Arc<[StreamSource]>,
     pub(crate) cursor: Position,
     /// How often the page was made smaller, because the store could not read it in one transaction.
     pub(crate) cuts: u8,

@@ -42,6 +42,17 @@ impl<'a> SubscribeFilters<'a> {
     pub const fn from_validated(bytes: &'a [u8], version: Version) -> Self {
         Self(bytes, version)
     }
+
+    /// Whether a shared subscription has No Local.
+    pub fn has_shared_no_local(&self) -> bool {
+        let mut r = Reader::new(self.0);
+        while let Ok((filter, options)) = read_filter(&mut r, self.1) {
+            if options.no_local && filter.starts_with(b"$share/") {
+                return true;
+            }
+        }
+        false
+    }
 }
 
 impl<'a> Iterator for SubscribeFilters<'a> {
@@ -52,6 +63,11 @@ impl<'a> Iterator for SubscribeFilters<'a> {
         let item = read_filter(&mut r, self.1).and_then(|(filter, options)| Ok((utf8(filter)?, options)));
         self.0 = if item.is_ok() { r.rest() } else { &[] };
         item.ok()
+    }
+
+    fn count(self) -> usize {
+        let mut r = Reader::new(self.0);
+        std::iter::from_fn(|| read_filter(&mut r, self.1).ok()).fold(0, |count, _| count + 1)
     }
 }
 
@@ -97,6 +113,11 @@ impl<'a> Iterator for UnsubscribeFilters<'a> {
         let item = r.string().ok();
         self.0 = if item.is_some() { r.rest() } else { &[] };
         item
+    }
+
+    fn count(self) -> usize {
+        let mut r = Reader::new(self.0);
+        std::iter::from_fn(|| r.binary().ok()).fold(0, |count, _| count + 1)
     }
 }
 

@@ -16,10 +16,7 @@ impl Connection {
         out: &mut impl Out,
     ) -> SessionEffect<'a> {
         //= [MQTT-3.8.3-4] v5
-        let shared_no_local = subscribe.filters.clone().any(|(filter, options)| {
-            options.no_local && topic::Filter::parse(filter).is_some_and(|f| f.share.is_some())
-        });
-        if shared_no_local {
+        if subscribe.filters.has_shared_no_local() {
             return self.close(ReasonCode::PROTOCOL_ERROR, "No Local on a shared subscription", out);
         }
         if !self.takes_reasons(subscribe.filters.clone()) {

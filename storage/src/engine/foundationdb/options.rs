@@ -26,7 +26,8 @@ impl Default for ClusterOptions {
         Self {
             cluster_file: None,
             prefix: b"millrace/".into(),
-            read_timeout: limits::TRANSACTION_AGE_MAX,
+            // Later, so that a transaction of many reads ends as too old, and its caller reads less at once.
+            read_timeout: limits::TRANSACTION_AGE_MAX + Duration::from_secs(1),
             datacenter: None,
             network: NetworkOptions::default(),
         }

@@ -1,8 +1,10 @@
 use std::collections::HashSet;
 
-use millrace_mqtt::QoS;
+use millrace_mqtt::{Properties, QoS};
+use millrace_session::Message;
 
 use super::FanoutKey;
+use crate::core::limits::REMOTE_BYTES_MAX;
 use crate::core::testing::{Loops, TestClient, publish};
 use crate::outbound::Outbound;
 
@@ -151,4 +153,24 @@ fn a_large_run_is_copied_once_for_all_its_receivers() {
     }
     let addresses: HashSet<*const u8> = held(&loops).into_iter().collect();
     assert!(addresses.len() <= 3, "{} copies for {} receivers", addresses.len(), receivers.len());
+}
+
+#[test]
+fn messages_of_other_pods_wait_up_to_a_limit() {
+    let mut loops = Loops::start_with(1, None, |config| config.pod = Some("pod-a".into()));
+    let mut all: Vec<_> = (0..300).map(|number| loops.connect(0, &format!("receiver-{number}"))).collect();
+    all.iter_mut().for_each(|receiver| loops.subscribe(receiver, "t", QoS::AtMostOnce));
+    let (broker, core) = (loops.broker(), &mut loops.cores[0]);
+    let routes = core.routes.get(&broker, "t");
+    for _ in 0..100 {
+        let message = Message::new("t".into(), QoS::AtMostOnce, false, Properties::EMPTY, &[b'.'; LARGE], 1);
+        core.deliver_here(&routes, &message.into(), None);
+    }
+    let waiting = &core.unfinished.fanouts.bytes;
+    assert!(waiting.all > REMOTE_BYTES_MAX && waiting.all < REMOTE_BYTES_MAX + 2 * LARGE, "{}", waiting.all);
+    assert!(waiting.is_over(broker.id) && !waiting.is_over(broker.id + 1), "a broker with less waits on");
+    assert!(broker.counters[0].dropped_busy.get() > 0);
+    finish(&mut loops, 0);
+    let waiting = &loops.cores[0].unfinished.fanouts.bytes;
+    assert!(waiting.all == 0 && waiting.of.is_empty());
 }

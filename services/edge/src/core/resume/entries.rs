@@ -71,7 +71,7 @@ impl Core {
         let subscriptions = local.session.subscriptions().map(|(filter, known)| (filter, *known));
         let unstored = UnstoredFilters::new(subscriptions, read);
         let looked_through = local.session.subscriptions_len() / work::PASSED_FILTERS;
-        self.work.spend((looked_through + unstored.count()) as u64);
+        self.work.spend((looked_through + unstored.count()) as u64 + unstored.work_of_making());
         unstored
     }
 

@@ -13,10 +13,15 @@ use super::{position_of, subscription_of};
 use crate::core::{Core, work};
 use crate::jobs::{AttachedSession, StoredPage};
 
+/// Hashing a filter costs about as much as copying so many bytes, besides its own.
+const FILTER_BYTES: usize = 128;
+
 #[derive(Default)]
 pub(super) struct UnstoredFilters {
     filters: Vec<(Box<str>, ClientSubscription)>,
     levels: usize,
+    /// Bytes of the filters that were copied or hashed.
+    made_from: usize,
 }
 
 impl UnstoredFilters {
@@ -33,12 +38,14 @@ impl UnstoredFilters {
             .filter(|(filter, subscription)| changes_copies(subscription) && !filter.starts_with("$share/"))
             .map(|(filter, subscription)| (filter.into(), subscription))
             .collect();
+        let mut made_from = filters.iter().map(|(filter, _)| filter.len()).sum();
         if !filters.is_empty() {
             let read: HashSet<&str, foldhash::fast::RandomState> = read.collect();
+            made_from += read.iter().map(|filter| FILTER_BYTES + filter.len()).sum::<usize>();
             filters.retain(|(filter, _)| !read.contains(&**filter));
         }
         let levels = filters.iter().map(|(filter, _)| topic::levels(filter.as_bytes())).sum();
-        Self { filters, levels }
+        Self { filters, levels, made_from }
     }
 
     pub(super) fn of_stored(stored: &[StoredSubscription]) -> Self {
@@ -64,6 +71,10 @@ impl UnstoredFilters {
 
     pub(super) fn count(&self) -> usize {
         self.filters.len()
+    }
+
+    pub(super) fn work_of_making(&self) -> u64 {
+        (self.made_from / work::COPIED_BYTES) as u64
     }
 
     /// The work of comparing one topic with all filters.

@@ -10,7 +10,7 @@ use super::{Reasons, SubscribeInProgress};
 use crate::core::deliver::Publisher;
 use crate::core::persistent::PersistentSession;
 use crate::core::unanswered::Unanswered;
-use crate::core::{Core, LocalSession, parts};
+use crate::core::{Core, LocalSession, parts, work};
 use crate::jobs::{self, PendingSubscribe, Write};
 
 impl PersistentSession {
@@ -76,6 +76,7 @@ impl Core {
         pending.asks = asks;
         let target = self.target_of(session);
         let broker = self.sessions[session as usize].broker.clone();
+        self.work.spend((filters.len() / work::FREED_FILTERS) as u64);
         pending.asked = filters.iter().map(|(_, options)| options.qos).collect();
         pending.places = places;
         let local = &mut self.sessions[session as usize];
@@ -151,8 +152,8 @@ impl Core {
         let Some(new) = &mut local.new_subscriptions else { return };
         new.reading -= 1;
         let (broker, held) = (local.broker.clone(), new.release());
-        for (message, receiver) in held {
-            self.deliver_one(&broker, &receiver, &message, Publisher::NOBODY, 0);
+        for held in held {
+            self.deliver_one(&broker, &held.receiver, &held.message, Publisher::NOBODY, 0);
         }
     }
 }

@@ -124,6 +124,13 @@ impl PacketTask {
         }
     }
 
+    pub(in crate::core) fn filters(&self) -> usize {
+        match self {
+            Self::Subscribe(subscribe) => subscribe.read.filters.len(),
+            Self::Unsubscribe(unsubscribe) => unsubscribe.read.filters.len(),
+        }
+    }
+
     pub(in crate::core) fn is_read(&self) -> bool {
         match self {
             Self::Subscribe(subscribe) => subscribe.read.is_read(),

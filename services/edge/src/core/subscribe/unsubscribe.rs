@@ -59,6 +59,7 @@ impl Core {
             unsubscribe;
         let session = self.connections[slot as usize].session;
         let target = self.target_of(session);
+        self.work.spend((filters.len() / work::FREED_FILTERS) as u64);
         let local = &mut self.sessions[session as usize];
         if let Some(persistent) = &mut local.persistent {
             // The store may have subscriptions that an UNSUBSCRIBE removed only here, because the store refused it. A

@@ -62,6 +62,10 @@ pub(in crate::core) const HANDSHAKE: u64 = 3_000;
 pub(in crate::core) const END: u64 = 100;
 /// Attaching a stored session to this loop, besides its filters and messages.
 pub(in crate::core) const ATTACH: u64 = 200;
+/// Filters of a finished or abandoned packet whose memory is freed for one unit.
+pub(in crate::core) const FREED_FILTERS: usize = 8;
+/// Asking the store for a page of a session's messages.
+pub(in crate::core) const PAGE_REQUEST: u64 = 10;
 /// Checking a subscription again, besides comparing it with each rule.
 pub(in crate::core) const RULES: u64 = 3;
 /// Subscriptions of a session that are passed over for one unit, to find the next one.

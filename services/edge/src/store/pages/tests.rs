@@ -141,7 +141,7 @@ static ASKER: LazyLock<Arc<()>> = LazyLock::new(Default::default);
 fn read(broker: &Arc<Broker>, sources: &[StreamSource], cursor: Position, slot: u32) -> StreamRead {
     let target = Target { core: 0, slot, generation: 1 };
     let reader = PageReader::Session(target, 0, Arc::downgrade(&ASKER));
-    StreamRead { core: 0, broker: broker.clone(), sources: sources.to_vec(), cursor, cuts: 0, reader }
+    StreamRead { core: 0, broker: broker.clone(), sources: sources.into(), cursor, cuts: 0, reader }
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn messages_in_flight_that_stand_far_apart_are_found_in_several_transactions() {
     let mut connects = vec![StreamRead {
         core: 0,
         broker,
-        sources,
+        sources: sources.into(),
         cursor: Position::end_of(tenants.shared.version()),
         cuts: 0,
         reader,

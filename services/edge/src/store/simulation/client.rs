@@ -201,8 +201,7 @@ impl Client {
         if link.is_open {
             // Clocks of pods may differ from the true time, each way.
             let slack_ms = 2 * world.plan.clocks_ms + 2_000;
-            let until_ms = (world.ms() + 1_000 * u64::from(self.expiry_s)).saturating_sub(slack_ms);
-            self.lives_until_ms = if link.leaves { 0 } else { until_ms };
+            self.lives_until_ms = (world.ms() + 1_000 * u64::from(self.expiry_s)).saturating_sub(slack_ms);
         }
         let slack_ms = 2 * world.plan.clocks_ms + DETACH_MS;
         self.over_at_ms = world.ms() + 1_000 * u64::from(self.expiry_s) + slack_ms;

@@ -376,7 +376,7 @@ impl Writer<'_> {
     }
 }
 
-fn sources(attached: &AttachedSession) -> Vec<millrace_layers::streams::StreamSource> {
+fn sources(attached: &AttachedSession) -> Arc<[millrace_layers::streams::StreamSource]> {
     use millrace_layers::subscriptions::NO_STREAM;
     let with_stream = attached.subscriptions.iter().filter(|subscription| subscription.stream != NO_STREAM);
     let source = |subscription: &millrace_layers::subscriptions::StoredSubscription| {
