@@ -14,7 +14,7 @@ export function mostShown(highest: number | null | undefined, limit: number | nu
   return limit != null && limit <= most * FAR ? Math.max(most, limit) : most
 }
 
-/** The lower of the tenant's own limit and the plan's counts. */
+/** The lower limit applies: the broker's own or the plan's. */
 export function limitsShown(own: BrokerLimits | undefined, plan: BrokerLimits | undefined): BrokerLimits {
   const lower = (name: keyof BrokerLimits) => {
     const known = [own?.[name], plan?.[name]].filter((one) => one != null)

@@ -161,7 +161,7 @@ impl Writer<'_> {
     }
 
     /// Applies what members acknowledged or gave back, and notes new members.
-    pub(super) fn shared_among_pods(&mut self, shared: SharedMessages) {
+    pub(super) fn shared_messages_among_pods(&mut self, shared: SharedMessages) {
         for (stream, position) in shared.settled {
             self.claims.settle(stream, position);
         }

@@ -131,7 +131,7 @@ pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Op
 pub(super) async fn settle_beside(applier: &Applier<'_>, beside: Option<&Beside>) -> Result<(), LayerError> {
     let Some(beside) = beside.filter(|_| !applier.is_full()) else { return Ok(()) };
     let changes = applier.applied().changes.len();
-    applier.applied().changes_of_jobs = Some(changes);
+    applier.applied().changes_by_jobs = Some(changes);
     let began_us = applier.shared.clock.micros();
     let rest = DueRange { shard: beside.shard, from: beside.from.as_ref(), until_ms: beside.now_ms };
     settle(applier, rest, beside.sessions).await?;

@@ -314,7 +314,7 @@ fn a_client_that_changes_filters_while_the_store_is_full_is_read_again_once_ther
         loops.answer(&mut client, answer);
         client.send_all(PINGREQ);
         (0..1_000).for_each(|_| loops.turn(0));
-        assert!(client.next().is_none() && loops.connection(0, &client).paused == Paused::ForMailbox);
+        assert!(client.next().is_none() && loops.connection(0, &client).paused == Paused::ForRoom);
         broker.unstored_bytes.fetch_sub(WAITING, Ordering::Relaxed);
         loops.answer(&mut client, PINGRESP);
     }
