@@ -314,7 +314,7 @@ impl Writer<'_> {
     pub(super) fn free_some_claims(&mut self, pod: &[u8]) -> Result<bool, LayerError> {
         let shared = self.shared;
         let freed = shared.layers.run(async |tx| {
-            tx.set_option(TransactionOption::Cleanup);
+            tx.set_option(TransactionOption::FreesSpace);
             streams::free_all(&tx, pod, FREED).await
         });
         let freed = self.wait(freed).inspect_err(|error| {

@@ -181,7 +181,7 @@ async fn settle_events(
     }
     state.lost += work.missed;
     state.cursor = through.max(state.cursor);
-    tx.set_option(TransactionOption::Cleanup);
+    tx.set_option(TransactionOption::FreesSpace);
     for source in sources(tx, webhook).await? {
         streams::trim(tx, webhook.broker, source.stream, state.cursor, None).await?;
     }
