@@ -80,7 +80,7 @@ impl Outage {
 }
 
 impl Writer<'_> {
-    /// If the store's answer is late, refuses all new jobs until it comes. Jobs of the pending transaction get no answer
+    /// If the store's answer is late, refuses or holds all new jobs until it comes. Jobs of the pending transaction get no answer
     /// meanwhile, because the transaction may commit.
     pub(super) fn wait<T>(
         &mut self,
