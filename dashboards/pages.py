@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Messages of other programs. A message that no page quotes any more is reported, too.
+# Messages of other programs. lint.py reports a message that no page quotes any more.
 SAID_BY_OTHERS = {
     "No space left on device",  # the kernel
     "Performance limited by",  # fdbcli

@@ -60,7 +60,7 @@ def read_nats(url):
 
 
 def nats_samples(urls, read=read_nats):
-    """All servers are asked at once: Prometheus gives a scrape 10 s, and two servers that are gone would take them one after the other."""
+    """All servers are asked at once: each may take 5 s, and Prometheus gives the scrape 10 s."""
 
     def ask(url):
         try:
@@ -142,8 +142,8 @@ def fullest_disk(processes, role):
 
 
 def backup_samples(layers):
-    """The backup agents write this part of the status. It expires after two minutes without an agent, and cannot be read while the
-    cluster is not available."""
+    """The backup agents write this part of the status. Its tags are gone two minutes after the last agent, and it is
+    not `_valid` while the cluster is not available."""
     if not layers.get("_valid"):
         return []
     # Beside the tags stands the time at which they were written.

@@ -16,10 +16,10 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransactionOption {
-    /// The transaction makes room: it deletes more than it writes, as a trim or the end of a
+    /// The transaction frees space: it deletes more than it writes, as a trim or the end of a
     /// session does. The embedded engine accepts it even when the disk is nearly full, see
     /// [`crate::Options::disk_reserve_bytes`].
-    Cleanup,
+    FreesSpace,
 }
 
 pub trait Engine: Send + Sync + 'static {

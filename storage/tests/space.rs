@@ -44,7 +44,7 @@ fn with_little_room_only_what_makes_room_is_written() {
     let only_counted = |tx: &Transaction| tx.atomic_add("count", 1);
     let replaced = |tx: &Transaction| tx.clear("k").and_then(|()| tx.set("l", "v"));
     let ended = |tx: &Transaction| {
-        tx.set_option(TransactionOption::Cleanup);
+        tx.set_option(TransactionOption::FreesSpace);
         replaced(tx)
     };
     let read = |tx: &Transaction| block_on(tx.get("k", Default::default())).map(drop);
@@ -88,7 +88,7 @@ fn a_small_disk_has_a_smaller_reserve() {
 /// counts.
 fn trim(database: &Database, first: usize, count: usize) -> Result<(), StoreError> {
     commit(database, |tx| {
-        tx.set_option(TransactionOption::Cleanup);
+        tx.set_option(TransactionOption::FreesSpace);
         tx.clear_range(KeyRange::new(key(first), key(first + count)))?;
         tx.set("trimmed", first.to_string())?;
         tx.atomic_add("entries", -(count as i64))

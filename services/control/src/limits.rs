@@ -166,11 +166,11 @@ pub(crate) const ACCOUNTS_MET_PER_HOUR: u32 = 5;
 pub(crate) const INVITATIONS_PER_HOUR: u32 = 60;
 /// Validity of the link for the first person, which each start prints.
 pub(crate) const SETUP_MS: u64 = DAY_MS;
-/// KiB of audit entries and kept receipts that the changes of one person, with their API tokens, may leave in a second,
+/// KiB of audit entries and kept receipts that the changes of one person, with their API tokens, may log in a second,
 /// over time: 2.8 GB a day.
-pub(crate) const LEFT_BEHIND_KIB_PER_S: u32 = 32;
+pub(crate) const CHANGE_LOG_KIB_PER_S: u32 = 32;
 /// The same at once: 16 MiB, thousands of ordinary changes.
-pub(crate) const LEFT_BEHIND_KIB_AT_ONCE: u32 = 16 * 1_024;
+pub(crate) const CHANGE_LOG_KIB_AT_ONCE: u32 = 16 * 1_024;
 
 /// How long a request's answer is stored for repetitions with the same `Idempotency-Key`: a day.
 pub(crate) const RECEIPT_MS: u64 = DAY_MS;

@@ -5,8 +5,8 @@
 //! together. This module knows no sockets and reads no clock.
 //!
 //! **Recovery.** Let R be the rate, B the burst, W the queue length, S the spread of refusals and D the delay before a refused
-//! client returns. Then N clients of a broker are admitted within (N - B) / R + S + D, if S + D is at most (W / 2 + B) / R: then
-//! the bucket never overflows while a client still waits.
+//! client returns. Then N clients of a broker are admitted within (N - B) / R + S + D, if W / R is at most [`WAIT_MS_MAX`], so that
+//! no queued CONNECT is refused, and S + D is at most (W / 2 + B) / R: then the bucket never overflows while a client still waits.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 

@@ -102,13 +102,13 @@ impl Clock {
         self.unix_start_ms + 1000 * u64::from(at)
     }
 
-    /// The second of this process at `unix_ms`; 0 before its start.
+    /// The inverse of [`Self::unix_ms`], below the MAX that stands for "never"; 0 before the start.
     pub(crate) fn seconds_of_unix_ms(&self, unix_ms: u64) -> Seconds {
         Seconds::try_from(unix_ms.saturating_sub(self.unix_start_ms) / 1000).unwrap_or(Seconds::MAX - 1)
     }
 }
 
-/// Starts at 1, so that 0 can stand for "never".
+/// Begins at 1, because 0 stands for "never": up to a second ahead of [`Clock::now`].
 pub(crate) fn seconds(now: Millis) -> Seconds {
     Seconds::try_from(now / 1000 + 1).unwrap_or(Seconds::MAX)
 }

@@ -23,8 +23,8 @@ pub(crate) trait LiveChanges: Send + Sync {
     /// A sentence that says why not and what to do.
     fn purge_session(&self, broker: &str, client_id: &str) -> Result<bool, String>;
 
-    /// Removes a retained message from memory, and returns whether there was one. The store removes the messages of several
-    /// calls a little later, in the order of the calls.
+    /// Removes a retained message from memory, and returns whether there was one. The store removes it a
+    /// little later, in the order of the calls.
     ///
     /// # Errors
     /// A sentence that says why not and what to do.
@@ -35,7 +35,7 @@ impl LiveChanges for Running {
     fn purge_session(&self, broker: &str, client_id: &str) -> Result<bool, String> {
         let running = self.read().unwrap_or_else(PoisonError::into_inner);
         let answer = running.as_ref().map(|edge| edge.purge_session(broker, client_id));
-        // Released early, because other requests need it, too.
+        // Released early: a stop that waits for it blocks all other requests.
         drop(running);
         let stopping = || "the server is stopping".to_owned();
         match answer.ok_or_else(stopping)??.recv_timeout(LOOP_ANSWER_MAX) {

@@ -107,7 +107,7 @@ impl TelemetryQueue {
         }
     }
 
-    /// Exported and dropped items, in Prometheus text.
+    /// Exported, failed and dropped items, in Prometheus text.
     #[must_use]
     pub fn metrics(&self) -> String {
         self.counters.text()

@@ -164,7 +164,7 @@ pub async fn erase(
     from: Option<Bytes>,
     limit: usize,
 ) -> LayerResult<(usize, Option<Bytes>)> {
-    tx.set_option(TransactionOption::Cleanup);
+    tx.set_option(TransactionOption::FreesSpace);
     let mut rest = Key::element(id).children();
     rest.begin = from.unwrap_or(rest.begin);
     let page = tx.range(rest.clone(), RangeOptions::first(limit).snapshot()).await?;

@@ -49,7 +49,7 @@ pub enum IndexPart {
 }
 
 /// Makes this transaction conflict with changes of filters that match `topic` between its read version and its commit;
-/// call it after [`changes`].
+/// call it after [`changes`], which fixes the read version.
 pub fn watch(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> LayerResult<()> {
     for range in wildcards(broker, topic) {
         tx.add_read_conflict_range(range)?;

@@ -160,11 +160,11 @@ impl Store {
         let too_old = LossCause { reason: LossReason::Age, at_ms };
         let too_many = LossCause { reason: over_keep, at_ms };
         let most = entries.max(1);
-        // Trims are cleanup, which a nearly full disk still accepts because it makes room.
+        // A nearly full disk still accepts trims, because they free space.
         let mut limit = most;
         let by_age = loop {
             let piece = self.run_piece(limit, |tx: Transaction| async move {
-                tx.set_option(TransactionOption::Cleanup);
+                tx.set_option(TransactionOption::FreesSpace);
                 streams::trim_by_age(&tx, broker, stream, before_ms, limit, too_old).await
             });
             if let Some(trimmed) = resized(piece.await, &mut limit, most)? {
@@ -177,7 +177,7 @@ impl Store {
         let mut limit = most;
         let mut trimmed = loop {
             let piece = self.run_piece(limit, |tx: Transaction| async move {
-                tx.set_option(TransactionOption::Cleanup);
+                tx.set_option(TransactionOption::FreesSpace);
                 streams::trim_by_size(&tx, broker, stream, keep, limit, too_many).await
             });
             if let Some(trimmed) = resized(piece.await, &mut limit, most)? {

@@ -374,5 +374,5 @@ variable "is_protected" {
 variable "aws_endpoint" {
   type        = string
   default     = null
-  description = "Where the machines reach AWS's services, if not at their usual names."
+  description = "URL that replaces those of all AWS services, such as http://10.0.0.9:80."
 }

@@ -81,7 +81,7 @@ variable "runbooks_url" {
 variable "disk_gib" {
   type        = number
   default     = 100
-  description = "Disk of the measurements."
+  description = "Size of the disk that holds the measurements, GiB."
   validation {
     condition     = var.disk_gib >= 20
     error_message = "disk_gib must be at least 20."

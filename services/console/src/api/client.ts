@@ -12,7 +12,7 @@ import { isSessionOver } from './sessionOver'
 
 export type Schemas = components['schemas']
 
-/** A value and the ETag that a change of it is sent with. */
+/** A value and the ETag that a change of it is sent with. An answer without one has `*`, and the change overwrites all others. */
 export interface Tagged<T> {
   value: T
   etag: string
@@ -122,7 +122,7 @@ interface Page<T> {
   next_cursor?: string | null
 }
 
-/** All rows of a list, at most `rowsMax`: whether more were left is said. */
+/** Reads a list up to the page that reaches `rowsMax`; `isCut`: more rows are left. */
 export async function everything<T>(
   page: (cursor: string | undefined) => Promise<Page<T>>,
   rowsMax: number,

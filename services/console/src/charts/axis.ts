@@ -1,5 +1,7 @@
 // How high the vertical axis of a chart goes, and which limits it shows.
 
+import { lower } from '../lib/limits'
+
 interface BrokerLimits {
   connections?: number | null
   publishes_per_s?: number | null
@@ -14,15 +16,10 @@ export function mostShown(highest: number | null | undefined, limit: number | nu
   return limit != null && limit <= most * FAR ? Math.max(most, limit) : most
 }
 
-/** The lower of the tenant's own limit and the plan's counts. */
 export function limitsShown(own: BrokerLimits | undefined, plan: BrokerLimits | undefined): BrokerLimits {
-  const lower = (name: keyof BrokerLimits) => {
-    const known = [own?.[name], plan?.[name]].filter((one) => one != null)
-    return known.length > 0 ? Math.min(...known) : null
-  }
   return {
-    connections: lower('connections'),
-    publishes_per_s: lower('publishes_per_s'),
-    publish_bytes_per_s: lower('publish_bytes_per_s'),
+    connections: lower(own?.connections, plan?.connections),
+    publishes_per_s: lower(own?.publishes_per_s, plan?.publishes_per_s),
+    publish_bytes_per_s: lower(own?.publish_bytes_per_s, plan?.publish_bytes_per_s),
   }
 }

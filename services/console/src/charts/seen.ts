@@ -21,8 +21,8 @@ const FIELDS = [
   'stored_messages',
   'stored_bytes',
 ] as const
-const COLUMNS = FIELDS.length + DROP_REASONS.length
-/** Columns at the end: the time to PUBACK and the time to delivery, null while nothing was measured. */
+/** The columns from here on: the time to PUBACK and the time to delivery, null while nothing was measured. */
+const LATENCIES_AT = FIELDS.length + DROP_REASONS.length
 const LATENCIES = ['puback', 'delivery'] as const
 const LATENCY = ['messages', 'p50_ms', 'p99_ms'] as const
 
@@ -41,8 +41,8 @@ function sampleOf(row: Row): Sample {
   return {
     ...named(FIELDS, 0),
     drops: named(DROP_REASONS, FIELDS.length),
-    puback: latency(COLUMNS),
-    delivery: latency(COLUMNS + LATENCY.length),
+    puback: latency(LATENCIES_AT),
+    delivery: latency(LATENCIES_AT + LATENCY.length),
   }
 }
 
@@ -72,15 +72,15 @@ export function readSeen(store: Store | null, broker: string, now: number): Samp
 }
 
 function isRow(row: unknown): row is Row {
-  if (!Array.isArray(row) || row.length !== COLUMNS + LATENCIES.length * LATENCY.length) return false
+  if (!Array.isArray(row) || row.length !== LATENCIES_AT + LATENCIES.length * LATENCY.length) return false
   const latencies = LATENCIES.map((_, at) =>
-    row.slice(COLUMNS + at * LATENCY.length).slice(0, LATENCY.length),
+    row.slice(LATENCIES_AT + at * LATENCY.length).slice(0, LATENCY.length),
   )
   const isLatency = (of: unknown[]) => of.every(Number.isFinite) || of.every((one) => one === null)
-  return row.slice(0, COLUMNS).every(Number.isFinite) && latencies.every(isLatency)
+  return row.slice(0, LATENCIES_AT).every(Number.isFinite) && latencies.every(isLatency)
 }
 
-/** Stores the samples of brokers. When a tab has seen more than `BROKERS_MAX` brokers, some are left out. */
+/** Stores the samples of the brokers with the latest ones, `BROKERS_MAX` at most, and removes those of others. */
 export function writeSeen(store: Store | null, seen: ReadonlyMap<string, readonly Sample[]>) {
   if (!store) return
   const lastAt = ([, samples]: [string, readonly Sample[]]) => samples.at(-1)?.at_ms ?? 0

@@ -35,3 +35,9 @@ const CLIENT: Limit<ClientLimit>[] = [
 ]
 
 export const LIMITS = { broker: BROKER, client: CLIENT }
+
+/** What is in force of the broker's own limit and its plan's; null is no limit. */
+export function lower(own: number | null | undefined, plan: number | null | undefined): number | null {
+  const known = [own, plan].filter((limit) => limit != null)
+  return known.length > 0 ? Math.min(...known) : null
+}

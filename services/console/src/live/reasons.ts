@@ -39,7 +39,7 @@ const REASONS: Record<number, string> = {
 
 export const reasonText = (code: number) => REASONS[code] ?? `reason code ${code}`
 
-/** `text` is the Reason String, in which a server may say more than the code does. */
+/** `text` is the server's Reason String, shown only for a code that is unknown here. */
 export function disconnectText(code: number, text: string | undefined) {
   const why = REASONS[code] ?? (text || `reason code ${code}`)
   return `The broker closed the connection: ${why}.`

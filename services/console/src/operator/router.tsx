@@ -6,6 +6,7 @@ import { OperatorPages } from './OperatorPages'
 
 const text = (value: unknown) => (typeof value === 'string' && value !== '' ? value : undefined)
 
+// `Link` has the types of the tenants' routes (../router), so links to these are cast.
 const rootRoute = createRootRoute({
   component: OperatorPages,
   notFoundComponent: () => (

@@ -47,7 +47,7 @@ function BrokerLinks({ broker }: { broker: string }) {
   ))
 }
 
-/** Without a broker, the navigation has the ways to all of them. */
+/** Links to all brokers. Without `all`, "/" opens the only one. */
 function AllBrokers() {
   const { data: brokers = [] } = useQuery(brokersQuery)
   return (

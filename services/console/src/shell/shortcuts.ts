@@ -12,7 +12,7 @@ interface KeyedPage {
   open: () => void
 }
 
-/** Ctrl K opens the palette; "g" and the key of a page open it; "/" goes into the search of a list; Ctrl Z takes back the change
+/** Ctrl K opens the palette; "g" and the key of a page open that page; "/" goes into the search of a list; Ctrl Z takes back the change
  * that a note still offers to undo. */
 export function useShortcuts(openPalette: () => void, pages: readonly KeyedPage[]) {
   const latest = useRef(pages)

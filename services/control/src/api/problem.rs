@@ -178,7 +178,7 @@ impl From<Error> for Problem {
             Error::CodeWrong | Error::PasskeyWrong(_) => {
                 return Self::named("second-factor-wrong", error.to_string());
             }
-            Error::TooManyCodes(seconds) | Error::TooMuchLeftBehind(seconds) => {
+            Error::TooManyCodes(seconds) | Error::TooMuchLogged(seconds) => {
                 return Self { detail: error.to_string(), ..Self::later(*seconds) };
             }
             Error::Forbidden(_) => StatusCode::FORBIDDEN,

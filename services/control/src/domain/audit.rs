@@ -208,7 +208,7 @@ impl Control {
     ) -> Result<Page<AuditEntry>> {
         let before = page.after.as_deref().map(position).transpose()?;
         self.look(|tx| async move {
-            former::is_known(&tx, id).await?;
+            former::check_known(&tx, id).await?;
             entries(&tx, id, filter, (before, page.limit)).await
         })
         .await

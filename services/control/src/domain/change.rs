@@ -151,7 +151,7 @@ impl Control {
                     keep(&tx, id, &receipt).await?;
                     if let Some(account) = actor.account {
                         let bytes = entry_bytes.load(Ordering::Relaxed) + kept;
-                        self.0.left_behind.take(account, bytes)?;
+                        self.0.change_log.take(account, bytes)?;
                     }
                     Ok(answer)
                 }

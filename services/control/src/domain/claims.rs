@@ -50,7 +50,7 @@ pub struct ClaimAnswer {
     pub endpoints: Endpoints,
 }
 
-/// It may have expired.
+/// The claim token of a request. It may have expired or be used up.
 pub(crate) struct ShownClaimToken {
     hash: Hash,
     claim_ref: ClaimTokenRef,
@@ -90,8 +90,8 @@ impl Control {
         source: &RequestSource,
         once: &Once,
     ) -> Result<(ClaimAnswer, Secret, bool)> {
-        // A repeated claim passes the checks of a first claim, because the token may have ended since. A used up token
-        // is the one exception.
+        // A repeated claim must pass the checks of a first one, because the token may have ended since. Only a token that is
+        // used up answers a repeated claim and no first one.
         let now_ms = self.now_ms();
         self.look(|tx| async move { check_open(&tx, &shown.claim_ref, &shown.token, now_ms).await }).await?;
         let id = self.new_id()?;

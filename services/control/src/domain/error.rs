@@ -31,7 +31,7 @@ pub enum Error {
     #[error(
         "your changes fill audit logs and receipts faster than the server stores them: try again in {0} s"
     )]
-    TooMuchLeftBehind(u64),
+    TooMuchLogged(u64),
     #[error("{0}")]
     Forbidden(String),
     /// The object does not exist, or belongs to another tenant: the answer does not distinguish the two.

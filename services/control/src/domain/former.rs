@@ -44,7 +44,7 @@ pub(super) async fn expire(tx: &Transaction, id: &[u8], now_ms: u64) -> Result<(
 }
 
 /// Refuses an id that no organisation has or had, and one whose data is erased.
-pub(super) async fn is_known(tx: &Transaction, id: Uuid) -> Result<()> {
+pub(super) async fn check_known(tx: &Transaction, id: Uuid) -> Result<()> {
     if organisations::find(tx, id, Read::Snapshot).await?.is_some() {
         return Ok(());
     }

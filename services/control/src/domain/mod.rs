@@ -12,6 +12,7 @@ mod by_secret;
 mod caller;
 mod caps;
 mod change;
+mod change_log_limiter;
 mod check;
 mod claim_tokens;
 mod claims;
@@ -28,7 +29,6 @@ mod history;
 mod incidents;
 mod invitations;
 mod ledger;
-mod left_behind;
 mod limit_changes;
 mod machine;
 mod members;
@@ -119,8 +119,8 @@ pub use webhooks::{
 
 pub(crate) use brokers::BrokerRef;
 pub(crate) use caller::Principal;
+use change_log_limiter::ChangeLogLimiter;
 pub(crate) use claims::ShownClaimToken;
-use left_behind::LeftBehind;
 pub(crate) use operators::shown_name;
 pub(crate) use parts::BrokerPart;
 use post::Post;
@@ -159,7 +159,7 @@ struct Inner {
     sign_up_by: SignUpBy,
     passwords: Semaphore,
     /// Limits the audit entries and receipts of each person.
-    left_behind: LeftBehind,
+    change_log: ChangeLogLimiter,
     late_audit_entries: Arc<Semaphore>,
     prices: OnceLock<Prices>,
     currency: OnceLock<Currency>,
@@ -190,7 +190,7 @@ impl Control {
             mqtt_secret_keys,
             sign_up_by,
             passwords,
-            left_behind: LeftBehind::new(),
+            change_log: ChangeLogLimiter::new(),
             late_audit_entries: Arc::new(Semaphore::new(WRITES_ASIDE_MAX)),
             prices: OnceLock::new(),
             currency: OnceLock::new(),

@@ -80,7 +80,7 @@ impl Control {
     pub async fn tenant_usage(&self, organisation: Uuid, span: Span) -> Result<OrganisationUsage> {
         let range = UsageRange::of(span, self.now_ms())?;
         let found = self.look(|tx| async move {
-            former::is_known(&tx, organisation).await?;
+            former::check_known(&tx, organisation).await?;
             all_of(&tx, organisation).await
         });
         self.usage_of_all(organisation, range, found.await?).await

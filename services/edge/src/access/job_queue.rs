@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_waits_for_one_job_of_each_other_broker() {
+    fn a_newcomer_goes_before_a_flooding_broker() {
         let queue = JobQueue::new();
         let [slow, other] = [1, 2].map(|id| Arc::new(Broker::new(id, "b", 1)));
         (0..1_000).for_each(|_| assert!(matches!(queue.push(connect(&slow, "eve")), Pushed::Waits)));

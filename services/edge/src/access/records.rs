@@ -17,7 +17,7 @@ use crate::random;
 
 const PAGE: usize = 100;
 
-/// Sets the broker's bans, and returns its other records.
+/// Sets the broker's tenant, bans and whether it is over its spend cap, and returns its other records.
 pub(crate) fn load(store: &Store, broker: &Broker) -> Result<BrokerRecords, LayerError> {
     let id = broker.id;
     let name = broker.name.as_bytes();

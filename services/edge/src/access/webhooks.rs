@@ -53,7 +53,7 @@ struct PendingCall {
 
 #[derive(Default)]
 struct Service {
-    /// Calls without an answer yet: the entry ends with the last one, unless a warning is recent.
+    /// Calls without an answer yet. The last answer removes the entry, unless a warning is recent.
     under_way: usize,
     warned_s: Option<u64>,
 }
@@ -93,7 +93,7 @@ impl AccessWebhooks {
     }
 }
 
-/// `None` while the webhook is called: its answer comes back to the service as [`AccessJob::Answered`].
+/// `None` while the webhook is called: its answer is queued as [`AccessJob::Answered`].
 pub(super) fn ask(
     shared: &Arc<AccessContext>,
     pending: PendingConnect,

@@ -252,7 +252,7 @@ impl Core {
             }
         }
         let version = self.connections[slot as usize].protocol.version();
-        let leaves = (ended == ConnectionEnd::Client && !with_will && self.stores_will(session))
+        let leaves = (ended == ConnectionEnd::Client && !with_will && self.has_will_to_delete(session))
             .then(|| self.id_of(slot));
         if leaves.is_some() {
             self.close_later(slot, ConnectionState::Leaving);

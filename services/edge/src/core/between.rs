@@ -38,11 +38,11 @@ pub(super) fn entry<'s>(
 }
 
 /// Inserts QoS 1 messages, in commit order, between the in-flight ones. Returns all of them, and the positions of the
-/// inserted ones; the rest is delivered when it is read. `maybe_sent`: a crashed owner may have sent messages up to here.
+/// inserted ones; `resume_session` delivers the rest. `maybe_sent_to`: a crashed owner may have sent messages up to here.
 pub(super) fn interleave(
     in_flight: Vec<(PacketId, InFlight)>,
     read: impl Iterator<Item = OutboxEntry>,
-    maybe_sent: Position,
+    maybe_sent_to: Position,
 ) -> (Vec<(PacketId, InFlight)>, Vec<Position>) {
     let (mut read, mut all, mut placed) = (read.peekable(), Vec::with_capacity(in_flight.len()), Vec::new());
     let mut used: HashSet<PacketId> = in_flight.iter().map(|(id, _)| *id).collect();
@@ -62,11 +62,11 @@ pub(super) fn interleave(
             .take(before.len())
             .collect();
         used.extend(&free);
-        // Without enough ids, the last ones are delivered when they are read.
+        // Without enough ids, `resume_session` delivers the last ones.
         before.truncate(free.len());
         placed.extend(before.iter().filter_map(|entry| entry.message.position()).map(Position));
         let state_of = |entry: OutboxEntry| match entry.message.position().map(Position) {
-            Some(position) if position > maybe_sent => InFlight::Unsent(entry),
+            Some(position) if position > maybe_sent_to => InFlight::Unsent(entry),
             _ => InFlight::Published(entry),
         };
         all.extend(free.into_iter().rev().zip(before).map(|(free, entry)| (free, state_of(entry))));

@@ -3,7 +3,7 @@
 //! An edit of a broker's filters copies a path of the trie for each filter, publishes a new version and makes all
 //! loops check their cached routes. The packets of one turn and broker are therefore one edit. A connection's next
 //! packet of another kind first triggers the edit, because the packet must find the subscriptions. So does a PUBLISH of
-//! any client of the broker, because a message that arrives after a SUBSCRIBE belongs to its subscriber. So does a
+//! any of the broker's clients on this loop, because a message that arrives after a SUBSCRIBE belongs to its subscriber. So does a
 //! DISCONNECT of the server, because no SUBACK may follow it. The waiting packets of a lost connection are dropped,
 //! because its client has seen no SUBACK.
 //!
@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::work::{FILTERS, PacketTask};
+use super::work::{FILTERS_WORK_MAX, PacketTask};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 
@@ -48,7 +48,7 @@ impl FilterChanges {
         });
         waiting.changes.push((connection, task));
         waiting.work += work;
-        if waiting.work < FILTERS {
+        if waiting.work < FILTERS_WORK_MAX {
             return None;
         }
         self.take(broker.id)

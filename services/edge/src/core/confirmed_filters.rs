@@ -122,7 +122,7 @@ mod tests {
         for turn in 1.. {
             let before = core.work.spent();
             core.reread(core.target_of(session), shared);
-            assert!(core.work.spent() - before <= work::FILTERS);
+            assert!(core.work.spent() - before <= work::FILTERS_WORK_MAX);
             let Some(Mail::Reread(_, left)) = core.take_put_off() else {
                 return assert_eq!(turn, SHARED / JOINED);
             };

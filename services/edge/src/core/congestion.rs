@@ -76,7 +76,7 @@ impl Core {
         let core = usize::from(core);
         let waiting = self.process.mailboxes[core].bytes() + self.mail.outgoing_bytes[core];
         if waiting > self.process.limits.mailbox_bytes_max as usize {
-            self.pause(publisher, Paused::ForMailbox);
+            self.pause(publisher, Paused::ForRoom);
         }
     }
 
@@ -84,7 +84,7 @@ impl Core {
     #[inline]
     pub(super) fn pause_for_memory(&mut self, publisher: ConnectionId) {
         if self.process.memory.pressure() == Pressure::Publishers {
-            self.pause(publisher, Paused::ForMailbox);
+            self.pause(publisher, Paused::ForRoom);
             self.pauses.paused.put_off(publisher, self.now_ms + MEMORY_PAUSE_MS);
         }
     }
@@ -108,7 +108,7 @@ impl Core {
         let session = connection.session;
         let local = self.sessions.get(session as usize);
         if local.is_some_and(|local| self.is_store_full_for(&local.broker)) && self.is_open(slot) {
-            self.pause(self.id_of(slot), Paused::ForMailbox);
+            self.pause(self.id_of(slot), Paused::ForRoom);
         }
     }
 
@@ -121,8 +121,7 @@ impl Core {
             connection.paused = Paused::No;
             self.pause_for_store(id.slot);
         }
-        if self.connections[id.slot as usize].paused != Paused::ForMailbox && !self.pause_for_answers(id.slot)
-        {
+        if self.connections[id.slot as usize].paused != Paused::ForRoom && !self.pause_for_answers(id.slot) {
             self.read_again(id);
         }
     }
@@ -192,7 +191,7 @@ impl Core {
                     local.broker.counters[usize::from(self.index)].pauses.add(1);
                 }
             }
-            (Paused::ForMailbox, Paused::ForReceiver) => {
+            (Paused::ForRoom, Paused::ForReceiver) => {
                 connection.paused = why;
                 if self.pauses.paused.contains(id) {
                     self.pauses.paused.set(id, until);

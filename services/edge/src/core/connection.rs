@@ -106,15 +106,15 @@ pub(crate) struct Activity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Paused {
     No,
-    /// Too much waits for another core, or to be stored.
-    ForMailbox,
+    /// Too much waits for another core or for the store, or memory is short.
+    ForRoom,
     ForReceiver,
     /// Its broker is being read from the store.
     ForBroker,
     ForAdmission,
     /// Its CONNECT is processed after the mail that is in the mailbox now.
     ForMail,
-    /// It has published more than the rate of its tenant allows.
+    /// It has published or subscribed more than the rates of its broker allow.
     ForRate,
     /// It has used its share of a turn.
     ForWork,

@@ -18,7 +18,7 @@ use crate::quota::Limit;
 
 /// From this many bytes of an incomplete packet on, the rest is appended to them instead of being copied together with them.
 const SHARED_MAX: usize = READ_BYTES / 2;
-/// Fewest bytes that such a read asks for.
+/// Fewest bytes that a read of such a large packet asks for.
 const READ_BYTES_MIN: usize = 16 * 1024;
 /// Progress of an incomplete packet that renews the keep alive, bytes. A client that sends a large packet over a slow
 /// network cannot send a PINGREQ.
@@ -135,7 +135,7 @@ impl Core {
         self.end_connect_step(slot, ConnectStep::Tls);
     }
 
-    /// Whether one read takes few bytes: the tenant has a limit, memory is short, or nobody knows the client yet, whose bytes
+    /// Whether one read takes few bytes: the broker has a limit, memory is short, or nobody knows the client yet, whose bytes
     /// behind the CONNECT would be held until it is accepted.
     fn reads_little(&self, slot: u32) -> bool {
         let connection = &self.connections[slot as usize];

@@ -197,6 +197,7 @@ pub(crate) struct Core {
     /// Clients still to be sent to other servers, the last one first; `None` outside of a drain.
     leaving: Option<Vec<ConnectionId>>,
     generation: u32,
+    /// Since the start of the process.
     now_ms: Millis,
     now: Seconds,
     stopping: bool,

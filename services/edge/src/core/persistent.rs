@@ -28,11 +28,24 @@ use crate::jobs::{PendingSubscribe, StoredPage, open_positions};
 /// Ranges of delivered messages before those that follow from the base are removed.
 const HAD_MIN: usize = 64;
 
+/// The sources that pages are read from, made once for all pages: a session may have a thousand.
+#[derive(Default)]
+pub(super) struct PageSources {
+    /// A page that was read for an older version is discarded.
+    pub(super) version: u32,
+    of_all: Option<Arc<[StreamSource]>>,
+}
+
+impl PageSources {
+    fn change(&mut self) {
+        self.version += 1;
+        self.of_all = None;
+    }
+}
+
 pub(super) struct PersistentSession {
     sources: Vec<FilterSource>,
-    /// Grows with each change of `sources`. A page that was read for an older version is discarded.
-    pub(super) sources_version: u32,
-    read_sources: Option<Arc<[StreamSource]>>,
+    pub(super) page_sources: PageSources,
     /// Delivered messages, in order, until they are stored.
     recent: VecDeque<Arc<Message>>,
     /// Delivered messages, also on earlier connections: at least all beyond the base.
@@ -77,8 +90,7 @@ impl PersistentSession {
     pub(super) fn live(sources: Vec<FilterSource>) -> Self {
         Self {
             sources,
-            sources_version: 0,
-            read_sources: None,
+            page_sources: PageSources::default(),
             recent: VecDeque::new(),
             had: Positions::default(),
             had_max: HAD_MIN,
@@ -234,7 +246,7 @@ impl PersistentSession {
         let Feed::Reading(reading) = &self.feed else { return };
         let through = reading.through;
         self.held.drop_read(through);
-        self.read_sources = None;
+        self.page_sources.of_all = None;
         self.read = through;
         self.feed = Feed::Live;
     }
@@ -305,8 +317,7 @@ impl PersistentSession {
             return false;
         }
         self.sources.extend(added.into_iter().filter(|added| new.remove(&added.filter).is_some()));
-        self.sources_version += 1;
-        self.read_sources = None;
+        self.page_sources.change();
         if self.is_live() {
             let through = self.base(handed_over);
             self.feed = Feed::Reading(ReadState { at_end: true, ..ReadState::new(through, Way::Far) });
@@ -341,8 +352,7 @@ impl PersistentSession {
         self.orphans = open.into_iter().filter_map(orphan).collect();
         self.has_ended_filters |= !ended.is_empty();
         self.sources.retain(|known| !ended.contains(&*known.filter));
-        self.sources_version += 1;
-        self.read_sources = None;
+        self.page_sources.change();
         known.work()
     }
 
@@ -375,11 +385,10 @@ impl PersistentSession {
         (self.recent.into(), self.had)
     }
 
-    /// Made once for all pages, because a session may have a thousand sources.
     pub(super) fn sources(&mut self) -> Arc<[StreamSource]> {
         let sources = &self.sources;
         let make = || sources.iter().map(|persistent| persistent.source).collect();
-        self.read_sources.get_or_insert_with(make).clone()
+        self.page_sources.of_all.get_or_insert_with(make).clone()
     }
 
     pub(super) fn streams(&self) -> Vec<StreamId> {

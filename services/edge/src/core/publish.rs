@@ -111,8 +111,8 @@ impl Core {
         self.route(&routes, message, from);
     }
 
-    /// Publishes a message that must be stored before it is acknowledged. Receivers get it at once, but with QoS 2 only after
-    /// the commit (until then `uncommitted` counts it): before, a crash and a second try would deliver it twice.
+    /// Publishes a message that must be stored before it is acknowledged. Receivers get it at once, or only after the
+    /// commit (until then `uncommitted` counts it), with QoS 2 because a crash before it and a second try would deliver it twice.
     fn publish_stored(
         &mut self,
         slot: u32,
@@ -170,7 +170,7 @@ impl Core {
         });
         self.store_jobs.queue.push(Job { write, ack: Some(ack) });
         if is_full && self.is_open(slot) {
-            self.pause(self.id_of(slot), Paused::ForMailbox);
+            self.pause(self.id_of(slot), Paused::ForRoom);
         }
     }
 

@@ -35,8 +35,8 @@ const INSIDE_WAIT_MAX_MS: Millis = 5_000;
 const BORROWED_MS: Millis = 5_000;
 /// How often a publisher that waits looks whether debt of its broker was given back.
 const LOOK_MS: Millis = 1_000;
-/// Entries of ended connections that `waiting` may hold before it is cleaned.
-const LEFT_MAX: usize = 1_000;
+/// Outdated entries, such as those of ended connections, that `waiting` may hold before it is cleaned.
+const OUTDATED_MAX: usize = 1_000;
 
 #[derive(Default)]
 pub(super) struct PublishRates {
@@ -87,7 +87,7 @@ impl PublishRates {
     fn look(&mut self, id: ConnectionId, until: Millis, now: Millis) {
         let look_at = until.min(now + LOOK_MS);
         self.of(id).look_at = look_at;
-        if self.waiting.len() > 2 * self.by_slot.len() + LEFT_MAX {
+        if self.waiting.len() > 2 * self.by_slot.len() + OUTDATED_MAX {
             let Self { by_slot, waiting, .. } = self;
             waiting.retain(|Reverse((at, slot, generation))| is_waiting(by_slot, *slot, *generation, *at));
         }

@@ -193,7 +193,7 @@ impl Core {
         let Some(persistent) = &mut local.persistent else { return };
         // A subscription may have been added after this page was requested: its messages may stand before the page's
         // end.
-        if persistent.sources_version != sources_version || waits {
+        if persistent.page_sources.version != sources_version || waits {
             if let Feed::Reading(reading) = &mut persistent.feed {
                 reading.asked = false;
             }
@@ -262,7 +262,7 @@ impl Core {
         if reading.asked || is_read || waits || has_enough || is_short || persistent.no_room_for > 0 {
             return;
         }
-        let (sources, version) = (persistent.sources(), persistent.sources_version);
+        let (sources, version) = (persistent.sources(), persistent.page_sources.version);
         let Feed::Reading(reading) = &mut persistent.feed else { return };
         reading.asked = true;
         let asker = Arc::downgrade(reading.asker.get_or_insert_default());

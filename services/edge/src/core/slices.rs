@@ -13,12 +13,12 @@ use super::{Core, work};
 use crate::broker::Broker;
 use crate::clock::Millis;
 
-const SESSIONS: usize = 2_048;
-/// Brokers per slice whose `$SYS` topics are published: some ten messages each.
-const BROKERS: usize = 8;
-/// Open brokers per slice that are searched for those: `$SYS` topics are not published for a broker without clients.
-const BROKERS_SEEN: usize = 500;
-const EVERY_MS: Millis = 2;
+const SESSIONS_PER_SLICE: usize = 2_048;
+/// Each has some ten `$SYS` topics.
+const SYS_BROKERS_PER_SLICE: usize = 8;
+/// Open brokers per slice that are searched for those in use: others publish no `$SYS` topics.
+const SYS_BROKERS_SEEN: usize = 500;
+const SLICE_EVERY_MS: Millis = 2;
 /// Shortest interval of passes over the sessions of one broker, however many notices of other pods are lost.
 const AROUND_MS: Millis = 1_000;
 
@@ -63,7 +63,7 @@ impl Around {
 
     fn take(self, capacity: usize) -> (Range<usize>, Option<Self>) {
         let end = self.end.min(capacity);
-        let slice = self.next..(self.next + SESSIONS).min(end).max(self.next);
+        let slice = self.next..(self.next + SESSIONS_PER_SLICE).min(end).max(self.next);
         let rest = match self {
             _ if slice.end < end => Some(Self { next: slice.end, ..self }),
             Self { again: 0, .. } => None,
@@ -86,7 +86,7 @@ impl Slices {
     /// When [`Core::next_slices`] has something to do.
     pub(super) fn next_at(&self) -> Option<Millis> {
         let at = if self.is_idle() { self.listed_at.front()?.0 + AROUND_MS } else { 0 };
-        Some(at.max(self.last_ms + EVERY_MS))
+        Some(at.max(self.last_ms + SLICE_EVERY_MS))
     }
 
     /// Whether a pass over the broker's sessions may begin now. Otherwise one began within [`AROUND_MS`], and the next follows then.
@@ -134,8 +134,9 @@ impl Slices {
         let broker = *after.or_else(|| self.around_brokers.first_key_value())?.0;
         self.last_broker = broker;
         let visit = self.around_brokers.get_mut(&broker)?;
-        let slots: Vec<u32> = std::iter::from_fn(|| by_broker.next(broker, visit)).take(SESSIONS).collect();
-        if slots.len() < SESSIONS {
+        let slots: Vec<u32> =
+            std::iter::from_fn(|| by_broker.next(broker, visit)).take(SESSIONS_PER_SLICE).collect();
+        if slots.len() < SESSIONS_PER_SLICE {
             self.around_brokers.remove(&broker);
         }
         Some((broker, slots))
@@ -188,7 +189,7 @@ impl Core {
         }
         self.visit_after_files();
         if self.unfinished.slices.behind {
-            self.unfinished.slices.behind = self.read_behind(SESSIONS);
+            self.unfinished.slices.behind = self.read_behind(SESSIONS_PER_SLICE);
         }
         if let Some(from) = self.unfinished.slices.sys {
             let mut seen = 0;
@@ -196,7 +197,8 @@ impl Core {
                 seen += work::SEEN;
                 broker.has_clients() || broker.stays_open()
             };
-            let (brokers, next) = self.process.brokers.page(from, BROKERS_SEEN, BROKERS, is_in_use);
+            let (brokers, next) =
+                self.process.brokers.page(from, SYS_BROKERS_SEEN, SYS_BROKERS_PER_SLICE, is_in_use);
             self.spend(seen);
             self.unfinished.slices.sys = next;
             for broker in brokers {
@@ -244,11 +246,11 @@ mod tests {
 
     #[test]
     fn however_often_a_look_at_all_sessions_begins_each_session_is_visited() {
-        const CAPACITY: usize = 3 * SESSIONS + 5;
+        const CAPACITY: usize = 3 * SESSIONS_PER_SLICE + 5;
         let (mut around, mut visited) = (None, vec![0_u32; CAPACITY]);
         let visit = |around: Option<Around>, visited: &mut [u32]| {
             let (slice, rest) = around.unwrap().take(CAPACITY);
-            assert!(slice.len() <= SESSIONS);
+            assert!(slice.len() <= SESSIONS_PER_SLICE);
             slice.for_each(|session| visited[session] += 1);
             rest
         };
@@ -270,13 +272,13 @@ mod tests {
                 assert_eq!(around.is_some_and(|around| around.is_to_visit(session)), is_due[session]);
             }
         }
-        assert!(visited.iter().all(|times| *times == 1) && middle == (0..SESSIONS));
+        assert!(visited.iter().all(|times| *times == 1) && middle == (0..SESSIONS_PER_SLICE));
     }
 
     #[test]
     fn a_broker_that_is_asked_for_again_and_again_delays_no_other() {
         let mut slices = Slices::default();
-        let by_broker = by_broker(&[(1, 10..11), (8, 0..2 * SESSIONS as u32), (9, 90..91)]);
+        let by_broker = by_broker(&[(1, 10..11), (8, 0..2 * SESSIONS_PER_SLICE as u32), (9, 90..91)]);
         [8, 9].into_iter().for_each(|broker| slices.begin_visit(broker));
         let visited: Vec<u64> = (0..5)
             .map(|_| {
@@ -320,19 +322,19 @@ mod tests {
         assert!(!slices.begin_around(7, 6));
         assert_eq!(slices.next_at(), Some(5 + AROUND_MS));
         slices.begin_visit(8);
-        assert_eq!(slices.next_at(), Some(EVERY_MS));
+        assert_eq!(slices.next_at(), Some(SLICE_EVERY_MS));
     }
 
     #[test]
     fn gaps_do_not_begin_a_look_again_that_takes_longer_than_a_second() {
         let mut slices = Slices::default();
-        let by_broker = by_broker(&[(7, 0..2 * SESSIONS as u32 - 1)]);
+        let by_broker = by_broker(&[(7, 0..2 * SESSIONS_PER_SLICE as u32 - 1)]);
         assert!(slices.begin_around(7, 0));
         slices.begin_visit(7);
         assert!(!slices.begin_around(7, 1));
-        assert_eq!(slices.next_of_brokers(&by_broker).unwrap().1.len(), SESSIONS);
+        assert_eq!(slices.next_of_brokers(&by_broker).unwrap().1.len(), SESSIONS_PER_SLICE);
         assert_eq!(slices.next_again(1_000), None);
-        assert_eq!(slices.next_of_brokers(&by_broker).unwrap().1.len(), SESSIONS - 1);
+        assert_eq!(slices.next_of_brokers(&by_broker).unwrap().1.len(), SESSIONS_PER_SLICE - 1);
         assert!(slices.are_to_visit(7, 5));
         assert_eq!(slices.next_again(2_000), Some(7));
     }
@@ -340,12 +342,12 @@ mod tests {
     #[test]
     fn a_gap_after_a_second_does_not_begin_a_look_again_that_is_not_finished() {
         let mut slices = Slices::default();
-        let by_broker = by_broker(&[(7, 0..SESSIONS as u32 - 1)]);
+        let by_broker = by_broker(&[(7, 0..SESSIONS_PER_SLICE as u32 - 1)]);
         assert!(slices.begin_around(7, 0));
         slices.begin_visit(7);
         assert_eq!(slices.next_again(1_000), None);
         assert!(!slices.begin_around(7, 1_100));
-        assert_eq!(slices.next_of_brokers(&by_broker).unwrap().1.len(), SESSIONS - 1);
+        assert_eq!(slices.next_of_brokers(&by_broker).unwrap().1.len(), SESSIONS_PER_SLICE - 1);
         assert!(slices.are_to_visit(7, 5));
         assert_eq!(slices.next_again(2_000), Some(7));
         assert_eq!((slices.next_again(3_000), slices.listed.len()), (None, 0));

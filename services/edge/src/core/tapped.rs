@@ -42,7 +42,6 @@ impl Tapped {
         self.taps.iter().for_each(|tap| tap.leave_out(events));
     }
 
-    /// Looks at the bytes that are about to be sent.
     pub(super) fn look(&mut self, outbound: &Outbound, protocol: &Connection, now_ms: u64) {
         self.taps.retain(|tap| !tap.is_over(now_ms));
         let version = protocol.version();

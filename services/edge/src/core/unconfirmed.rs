@@ -1,5 +1,5 @@
 //! Keeps refusals that a publisher may not know of: its connection may end before the PUBACK or PUBREC arrives, and then
-//! the publisher sends the message again. Until then the store refuses its later messages, see `store::writer`. A refusal
+//! the publisher sends the message again. Until it knows, the store refuses its later messages, see `store::writer`. A refusal
 //! counts until the connection ends, or with a stored packet id (QoS 2) until the session's client has got the answer.
 
 use std::collections::HashMap;

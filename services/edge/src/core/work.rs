@@ -34,7 +34,7 @@ use crate::incomplete_packets::Charge;
 pub(super) fn filters_at_once<'f>(filters: impl Iterator<Item = &'f str>) -> (usize, u64) {
     let (mut count, mut work) = (0, 0);
     for filter in filters {
-        if work >= FILTERS {
+        if work >= FILTERS_WORK_MAX {
             break;
         }
         count += 1;

@@ -130,7 +130,7 @@ pub(crate) struct PublishWrite {
     pub(crate) routes: Arc<Routes>,
     pub(crate) from: Option<ConnectionId>,
     pub(crate) publisher: u64,
-    /// Whether to store the broker's retained message of this topic, as it is in memory at the commit.
+    /// Whether to store the topic's retained message: with several pods this one, otherwise the one in memory at the commit.
     pub(crate) retains: bool,
     #[expect(dead_code, reason = "the room is free again when the job is dropped")]
     pub(crate) reserved: Reserved,

@@ -80,7 +80,7 @@ pub(crate) struct PendingSubscribe {
     /// The server restores subscriptions that a refused SUBSCRIBE may have replaced; no client waits for an answer.
     pub(crate) goes_back: bool,
     /// The same, tried again after a refusal that the session knows.
-    pub(crate) is_late: bool,
+    pub(crate) is_retry: bool,
     /// The SUBACK waits until other pods have confirmed this announcement of filters; 0: it waits for none.
     pub(crate) announced: u64,
 }
@@ -101,7 +101,7 @@ impl PendingSubscribe {
             in_memory: Vec::new(),
             is_refused: false,
             goes_back: false,
-            is_late: false,
+            is_retry: false,
             announced: 0,
         }
     }

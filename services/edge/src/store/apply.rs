@@ -40,7 +40,7 @@ const CHANGES_MAX: usize = 500;
 /// Duration of a transaction after which its remaining jobs wait for the next one. A cluster refuses a transaction
 /// older than 5 s.
 const WORK_US_MAX: u64 = 500_000;
-const ATTACHES: usize = 50;
+const ATTACHES_AT_ONCE_MAX: usize = 50;
 
 #[derive(Default)]
 pub(super) struct Applied {
@@ -56,12 +56,12 @@ pub(super) struct Applied {
     pub(super) numbers: Vec<(Arc<Message>, u16)>,
     pub(super) last_number: u16,
     pub(super) changes: Vec<IndexChange>,
-    /// The first of the changes that no job has made.
-    pub(super) changes_of_jobs: Option<usize>,
-    /// The last due time of its shard that this transaction or an earlier one has settled.
+    /// How many of the changes the jobs made, if due sessions made the rest.
+    pub(super) changes_by_jobs: Option<usize>,
+    /// The last due time in its shard ([`Due::shard`]) that this transaction or an earlier one has settled.
     pub(super) settled: Option<Due>,
     pub(super) wills: Vec<(Arc<Broker>, Arc<Message>, Reserved)>,
-    /// Topics of wills that, in one process, memory retains after the messages of this transaction.
+    /// Without other pods: topics that a will retains, because memory retains wills after all messages of the transaction.
     pub(super) retained_wills: HashSet<(u64, Arc<str>)>,
     pub(super) wills_dropped: Vec<(Arc<Broker>, LayerError)>,
     pub(super) wills_not_retained: Vec<(Arc<Broker>, Limit)>,
@@ -176,7 +176,7 @@ impl Applier<'_> {
     pub(super) async fn all(&self, batch: &[Job]) -> Result<(), LayerError> {
         let is_attach = |job: &Job| matches!(job.write, Write::Attach(_));
         let together = batch.chunk_by(|one, other| is_attach(one) && is_attach(other));
-        for jobs in together.flat_map(|jobs| jobs.chunks(ATTACHES)) {
+        for jobs in together.flat_map(|jobs| jobs.chunks(ATTACHES_AT_ONCE_MAX)) {
             // At least one job runs, however slow the store is: otherwise the transaction would repeat for ever.
             if self.is_full() && !self.applied().outcomes.is_empty() {
                 break;

@@ -161,7 +161,7 @@ impl Writer<'_> {
     }
 
     /// Applies what members acknowledged or gave back, and notes new members.
-    pub(super) fn shared_among_pods(&mut self, shared: SharedMessages) {
+    pub(super) fn shared_messages_among_pods(&mut self, shared: SharedMessages) {
         for (stream, position) in shared.settled {
             self.claims.settle(stream, position);
         }
@@ -314,7 +314,7 @@ impl Writer<'_> {
     pub(super) fn free_some_claims(&mut self, pod: &[u8]) -> Result<bool, LayerError> {
         let shared = self.shared;
         let freed = shared.layers.run(async |tx| {
-            tx.set_option(TransactionOption::Cleanup);
+            tx.set_option(TransactionOption::FreesSpace);
             streams::free_all(&tx, pod, FREED).await
         });
         let freed = self.wait(freed).inspect_err(|error| {

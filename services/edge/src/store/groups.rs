@@ -138,7 +138,7 @@ impl Writer<'_> {
             if !group.has_room() || !self.hand_to_member(&routes.broker, stored, message) {
                 if let Some(group) = self.groups.of.get_mut(&key) {
                     group.behind = true;
-                    // A will of the same transaction may have an earlier position.
+                    // Wills are handed over last, but may have earlier positions.
                     group.through = group.through.min(position.before());
                 }
                 continue;
@@ -150,9 +150,9 @@ impl Writer<'_> {
         }
     }
 
-    pub(super) fn shared(&mut self, shared: SharedMessages) {
+    pub(super) fn shared_messages(&mut self, shared: SharedMessages) {
         if self.shared.is_shared {
-            return self.shared_among_pods(shared);
+            return self.shared_messages_among_pods(shared);
         }
         let Groups { of, reading, .. } = &mut self.groups;
         shared.joined.into_iter().for_each(|stream| reading.add(stream));
@@ -259,7 +259,7 @@ impl Writer<'_> {
 
     /// Reads a page for a lagging group, and returns whether its members may take another one.
     fn read_for(&mut self, key: StreamKey) -> Result<bool, LayerError> {
-        // The next opening of a closed broker reads the progress again.
+        // A closed broker has no members, and `save_some_groups` forgets its groups.
         let Some(broker) = self.shared.brokers.peek(key.0) else { return Ok(false) };
         let Some(stored) = broker.streams.group(key.1) else {
             self.groups.of.remove(&key);

@@ -98,6 +98,7 @@ struct StoreContext {
     mailboxes: Arc<[Mailbox]>,
     brokers: Arc<Brokers>,
     region: Option<Arc<PodNetwork>>,
+    /// Other pods use the store, too.
     is_shared: bool,
     /// Owner of this process's sessions in the store.
     owner: Box<[u8]>,

@@ -18,7 +18,7 @@ use super::queue::{Sized as _, TakenWork};
 use super::writer::{Why, Writer};
 use super::{Job, PublisherKey, Write};
 use crate::connection_id::ConnectionId;
-use crate::jobs::{IdWrite, PublishWrite};
+use crate::jobs::IdWrite;
 
 /// A store that has not answered for this long is unavailable.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -80,7 +80,7 @@ impl Outage {
 }
 
 impl Writer<'_> {
-    /// If the store's answer is late, refuses all new jobs until it comes. Jobs of the pending transaction get no answer
+    /// If the store's answer is late, refuses or holds all new jobs until it comes. Jobs of the pending transaction get no answer
     /// meanwhile, because the transaction may commit.
     pub(super) fn wait<T>(
         &mut self,
@@ -115,13 +115,14 @@ impl Writer<'_> {
         }
     }
 
-    pub(super) fn is_unavailable(&mut self) -> bool {
-        if self.outage.is_unavailable {
-            let shared = self.shared;
-            let asked = shared.layers.run(async |tx| Ok(tx.read_version().await?));
-            return self.wait(asked).is_err();
+    /// Asks the store only if it was unavailable.
+    pub(super) fn store_answers(&mut self) -> bool {
+        if !self.outage.is_unavailable {
+            return true;
         }
-        false
+        let shared = self.shared;
+        let asked = shared.layers.run(async |tx| Ok(tx.read_version().await?));
+        self.wait(asked).is_ok()
     }
 
     pub(super) fn turn_away(&mut self, wait: Duration) -> Result<(), LayerError> {
@@ -161,18 +162,11 @@ impl Writer<'_> {
     }
 }
 
-impl PublishWrite {
-    /// Whether the message is not stored itself, and its receivers wait for the commit of earlier messages of its publisher.
-    pub(super) fn is_late(&self) -> bool {
-        self.waits_for_commit && self.message.qos() == QoS::AtMostOnce
-    }
-}
-
 impl Job {
-    /// Whether the job may run twice if it appends no message; otherwise its transaction needs a commit marker. A CONNECT
-    /// may not, because the second run would publish the will of its own connection. Packet ids of messages of groups may
-    /// not, because a refusal gives the messages back, and the session would have them, too. A QoS 2 message may not, because
-    /// its stored packet id would make it look like a duplicate.
+    /// Whether the job may run twice, apart from appending messages: a transaction that appends has a commit marker anyway. A
+    /// CONNECT with a will may not, because the second run would publish the will of its own connection. Packet ids of group
+    /// messages may not: if the second run is refused, the group gives a message that the session has to another member. A
+    /// QoS 2 message may not, because its stored packet id would make it look like a duplicate.
     pub(super) fn is_repeatable(&self) -> bool {
         match &self.write {
             Write::Publish(publish) => publish.fence.is_none() || publish.message.qos() < QoS::ExactlyOnce,

@@ -103,7 +103,7 @@ pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Op
     }
     let conflicts_max = conflicts_max(sessions, CONFLICTS);
     let swept = writer.transact(&[], conflicts_max, &async |applier| {
-        applier.tx.set_option(TransactionOption::Cleanup);
+        applier.tx.set_option(TransactionOption::FreesSpace);
         settle_listed(applier, &due, now_ms).await
     });
     let error = match swept {
@@ -131,7 +131,7 @@ pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Op
 pub(super) async fn settle_beside(applier: &Applier<'_>, beside: Option<&Beside>) -> Result<(), LayerError> {
     let Some(beside) = beside.filter(|_| !applier.is_full()) else { return Ok(()) };
     let changes = applier.applied().changes.len();
-    applier.applied().changes_of_jobs = Some(changes);
+    applier.applied().changes_by_jobs = Some(changes);
     let began_us = applier.shared.clock.micros();
     let rest = DueRange { shard: beside.shard, from: beside.from.as_ref(), until_ms: beside.now_ms };
     settle(applier, rest, beside.sessions).await?;
@@ -171,7 +171,7 @@ fn conflicts_max(sessions: usize, alone: u32) -> u32 {
 /// put off; returns false when the store takes neither now.
 fn settle_first(writer: &mut Writer<'_>, first: &[Due], now_ms: u64, why: &LayerError) -> bool {
     let settled = writer.transact(&[], CONFLICTS, &async |applier| {
-        applier.tx.set_option(TransactionOption::Cleanup);
+        applier.tx.set_option(TransactionOption::FreesSpace);
         let first = due::take_listed(applier.tx, first).await?;
         settle_all(applier, first, now_ms, Some(why)).await
     });
@@ -184,7 +184,7 @@ fn settle_first(writer: &mut Writer<'_>, first: &[Due], now_ms: u64, why: &Layer
         Err(_) => {}
     }
     let put_off = writer.transact(&[], CONFLICTS, &async |applier| {
-        applier.tx.set_option(TransactionOption::Cleanup);
+        applier.tx.set_option(TransactionOption::FreesSpace);
         for due in due::take_listed(applier.tx, first).await? {
             due::schedule(applier.tx, &Due { at_ms: now_ms + PUT_OFF_MS, ..due })?;
         }
@@ -347,7 +347,7 @@ fn abandon(
     let conflicts_max = conflicts_max(owned.len(), if is_own { u32::MAX } else { CONFLICTS });
     let (applied, stamp) = writer.transact(&[], conflicts_max, &async |applier| {
         // A full disk would otherwise keep the sessions from their wills and their expiry until their clients return.
-        applier.tx.set_option(TransactionOption::Cleanup);
+        applier.tx.set_option(TransactionOption::FreesSpace);
         let now_ms = applier.shared.clock.unix_now_ms();
         if let Some(dead) = dead {
             is_alive.set(!pods::is_unchanged(applier.tx, dead).await?);

@@ -53,7 +53,7 @@ impl Writer<'_> {
 
     fn trim_these(&mut self, some: &[(StreamKey, Position)]) {
         let trimmed = self.shared.layers.run(async |tx| {
-            tx.set_option(TransactionOption::Cleanup);
+            tx.set_option(TransactionOption::FreesSpace);
             let (mut room, mut unserved, mut rest) = (TRIMMED_MAX, Vec::new(), Vec::new());
             for (index, ((broker, stream), through)) in some.iter().enumerate() {
                 if room == 0 {

@@ -64,7 +64,7 @@ impl Writer<'_> {
             Write::Subscribe(undo) if undo.pending.goes_back => {
                 let job = |filters: &[_]| {
                     let pending =
-                        PendingSubscribe { goes_back: true, is_late: true, ..PendingSubscribe::new(None) };
+                        PendingSubscribe { goes_back: true, is_retry: true, ..PendingSubscribe::new(None) };
                     let (session, filters) = (undo.session.clone(), filters.to_vec());
                     SubscribeWrite::new(session, undo.target, filters, Vec::new(), pending)
                 };

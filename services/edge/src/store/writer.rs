@@ -299,7 +299,7 @@ impl<'s> Writer<'s> {
 
     fn sweep(&mut self) {
         // Each of the checks below would wait for the unavailable store.
-        if self.is_unavailable() {
+        if !self.store_answers() {
             return;
         }
         let now_ms = self.shared.clock.now();

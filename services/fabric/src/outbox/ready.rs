@@ -1,6 +1,6 @@
 //! Finished frames, in the order in which they leave.
 //!
-//! A frame that is longer than one NATS message may be leaves in parts. Frames to other receivers leave between the parts, as
+//! A frame that exceeds the largest NATS message leaves in parts. Frames to other receivers leave between the parts, as
 //! many bytes as the last part had; later frames to the same receiver wait for the last part.
 
 use std::collections::VecDeque;

@@ -131,7 +131,7 @@ async fn end(
     tx: &Transaction,
     id: SessionId<'_>,
 ) -> millrace_layers::LayerResult<Option<(SessionRecord, Option<Bytes>)>> {
-    tx.set_option(TransactionOption::Cleanup);
+    tx.set_option(TransactionOption::FreesSpace);
     sessions::purge(tx, id).await
 }
 

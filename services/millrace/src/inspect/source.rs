@@ -47,6 +47,7 @@ impl DataSource {
         matches!(self, Self::Running(_))
     }
 
+    /// Returns the key after which a list continues, if it reached its limit.
     pub(super) fn answer(
         &self,
         request: &InspectRequest,

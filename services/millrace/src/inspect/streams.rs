@@ -93,7 +93,7 @@ pub(super) fn purge(
     loop {
         let trimmed = opened.run(|tx| async move {
             // A full disk must still accept a purge, which makes room.
-            tx.set_option(TransactionOption::Cleanup);
+            tx.set_option(TransactionOption::FreesSpace);
             streams::trim_by_age(&tx, broker, id, before_ms, TRIM_ENTRIES, cause).await
         })?;
         removed.entries += trimmed.removed.entries;

@@ -72,7 +72,7 @@ pub async fn trim_changes(
     from: Position,
     at_most: usize,
 ) -> LayerResult<(usize, Position)> {
-    tx.set_option(TransactionOption::Cleanup);
+    tx.set_option(TransactionOption::FreesSpace);
     let excess = rows::counter(tx, &count_key(broker), Read::Snapshot).await?;
     let excess =
         usize::try_from(excess).unwrap_or(usize::MAX).saturating_sub(INDEX_CHANGES_KEPT).min(at_most);

@@ -98,7 +98,7 @@ pub async fn take_over(
     record::set(tx, id, &record)?;
     owner::add(tx, &record.owner, id)?;
     if let Some(will) = &request.will {
-        will::set(tx, id, will).await?;
+        will::add(tx, id, will).await?;
     }
     Ok(Attached { epoch, present, existed, record, subscriptions, replaced, will: fired })
 }

@@ -36,7 +36,8 @@ impl PendingWill {
     }
 }
 
-pub(super) async fn set(tx: &Transaction, id: SessionId<'_>, will: &PendingWill) -> LayerResult<()> {
+/// The session must have no will; the caller sets `has_will` in its record.
+pub(super) async fn add(tx: &Transaction, id: SessionId<'_>, will: &PendingWill) -> LayerResult<()> {
     let mut value = Vec::with_capacity(4 + will.body.len());
     value.put_u32(will.delay_s);
     value.put_slice(&will.body);
@@ -61,7 +62,7 @@ pub(super) async fn get(
     Ok(Some(PendingWill { delay_s: body.try_get_u32()?, body }))
 }
 
-/// Deletes the will, and also its row in [`due`] if the session is detached.
+/// Deletes the will, and also its row in [`due`] if the session is detached; the caller clears `has_will`.
 pub(super) async fn clear(
     tx: &Transaction,
     id: SessionId<'_>,

@@ -75,7 +75,7 @@ impl Added {
     pub fn write(&self, tx: &Transaction) -> LayerResult<()> {
         let mut brokers: HashMap<BrokerId, Totals> = HashMap::new();
         for ((broker, stream), added) in &self.0 {
-            totals::add(tx, *broker, *stream, *added)?;
+            totals::add_unmetered(tx, *broker, *stream, *added)?;
             let sum = brokers.entry(*broker).or_default();
             sum.entries += added.entries;
             sum.bytes += added.bytes;

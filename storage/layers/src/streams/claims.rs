@@ -80,7 +80,7 @@ pub async fn settle(
     acknowledged: &[Position],
     goes_on: bool,
 ) -> LayerResult<SettledClaims> {
-    tx.set_option(TransactionOption::Cleanup);
+    tx.set_option(TransactionOption::FreesSpace);
     let (outstanding, acknowledged): (BTreeSet<_>, BTreeSet<_>) =
         (outstanding.iter().collect(), acknowledged.iter().collect());
     let all = own(tx, broker, stream, pod).await?;

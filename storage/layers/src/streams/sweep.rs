@@ -34,7 +34,7 @@ pub async fn sweep_bodies(
     from: Position,
     limit: usize,
 ) -> LayerResult<Swept> {
-    tx.set_option(TransactionOption::Cleanup);
+    tx.set_option(TransactionOption::FreesSpace);
     let prefix = keys::holders(broker);
     let begin = after(keys::holders(broker).position(from).as_ref());
     let range = KeyRange::new(begin, prefix.end());
@@ -122,7 +122,7 @@ pub async fn sweep_dropped(
     from: &DroppedFrom,
     limit: usize,
 ) -> LayerResult<SweptDropped> {
-    tx.set_option(TransactionOption::Cleanup);
+    tx.set_option(TransactionOption::FreesSpace);
     let prefix = keys::dropped(broker);
     let range = KeyRange::new(keys::dropped(broker).uint(from.stream), prefix.end());
     let page = tx.range(range, RangeOptions::first(limit).snapshot()).await?;

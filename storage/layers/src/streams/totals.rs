@@ -65,7 +65,12 @@ pub async fn all_totals(
     page.items.into_iter().map(read).collect()
 }
 
-pub(super) fn add(tx: &Transaction, broker: BrokerId, stream: StreamId, added: Totals) -> LayerResult<()> {
+pub(super) fn add_unmetered(
+    tx: &Transaction,
+    broker: BrokerId,
+    stream: StreamId,
+    added: Totals,
+) -> LayerResult<()> {
     Ok(tx.atomic_add(keys::totals(broker, stream), added.packed())?)
 }
 

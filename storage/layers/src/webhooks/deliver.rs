@@ -1,4 +1,4 @@
-//! Delivers the queue of a webhook: [`take`] begins a delivery under a lease, [`settle`] ends it under the same
+//! Delivers the events of a webhook: [`take`] begins a delivery under a lease, [`settle`] ends it under the same
 //! lease.
 
 use millrace_storage::{Read, Transaction, TransactionOption};
@@ -46,7 +46,7 @@ pub enum DeliveryOutcome {
     },
     /// The receiver refused one of the events; single deliveries will show which.
     Split(DeliveryFailure),
-    /// The events leave the queue as dead letters.
+    /// The events become dead letters.
     Dead {
         failure: DeliveryFailure,
         letters: Vec<NewDeadLetter>,
@@ -54,7 +54,7 @@ pub enum DeliveryOutcome {
 }
 
 /// Begins a delivery, if no other pod has the lease. It also ends an earlier delivery of the same owner, whose `settle`
-/// then fails. Dead letters that are sent again come first, even while the queue waits for its next attempt.
+/// then fails. Dead letters that are sent again come first, even while the events wait for their next attempt.
 pub async fn take(
     tx: &Transaction,
     webhook: WebhookId<'_>,
@@ -133,7 +133,7 @@ pub async fn settle(
     if let Some(letter) = &work.letter {
         settle_letter(tx, webhook, &mut state, letter, outcome, now_ms).await?;
     } else {
-        settle_queue(tx, webhook, &mut state, work, outcome, now_ms).await?;
+        settle_events(tx, webhook, &mut state, work, outcome, now_ms).await?;
     }
     if let Some(made) = made {
         log::add(tx, webhook, &mut state, made)?;
@@ -142,7 +142,7 @@ pub async fn settle(
     Ok(state)
 }
 
-async fn settle_queue(
+async fn settle_events(
     tx: &Transaction,
     webhook: WebhookId<'_>,
     state: &mut WebhookState,
@@ -181,7 +181,7 @@ async fn settle_queue(
     }
     state.lost += work.missed;
     state.cursor = through.max(state.cursor);
-    tx.set_option(TransactionOption::Cleanup);
+    tx.set_option(TransactionOption::FreesSpace);
     for source in sources(tx, webhook).await? {
         streams::trim(tx, webhook.broker, source.stream, state.cursor, None).await?;
     }

@@ -83,7 +83,7 @@ impl Cell {
         if let Some(error) = store.failure() {
             return Readiness::Failed(match self.room() {
                 Ok(Room::All) => error,
-                Ok(Room::Cleanup(full) | Room::None(full)) | Err(full) => full,
+                Ok(Room::FreesSpace(full) | Room::None(full)) | Err(full) => full,
             });
         }
         let room = match self.room() {
@@ -102,10 +102,12 @@ impl Cell {
         }
         match room {
             _ if settling || store.is_behind() || store.is_open_full() => Readiness::Behind,
-            Room::Cleanup(error) | Room::None(error) => match self.space.make_room(store, self.version()) {
-                Ok(()) => Readiness::Low(error),
-                Err(error) => Readiness::Failed(error),
-            },
+            Room::FreesSpace(error) | Room::None(error) => {
+                match self.space.make_room(store, self.version()) {
+                    Ok(()) => Readiness::Low(error),
+                    Err(error) => Readiness::Failed(error),
+                }
+            }
             Room::All => Readiness::Ready,
         }
     }

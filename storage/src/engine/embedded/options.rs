@@ -21,8 +21,8 @@ pub struct Options {
     /// Writes in memory before they become a table, and up to five times as much while writes come
     /// faster than tables are made. A folder keeps the value that it was made with.
     pub memtable_bytes: u64,
-    /// Free disk space below which only transactions that make room are accepted
-    /// ([`crate::TransactionOption::Cleanup`]); below a quarter of it, none. It must fit the new
+    /// Free disk space below which only transactions that free space are accepted
+    /// ([`crate::TransactionOption::FreesSpace`]); below a quarter of it, none. It must fit the new
     /// tables of a merge, which are written before the old ones are deleted: 24 times
     /// `memtable_bytes` at worst. Without that space a merge fails, loses nothing, and is retried.
     pub disk_reserve_bytes: u64,

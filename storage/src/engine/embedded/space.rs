@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{clock::instant, error::StoreError, version::StoreVersion};
 
-/// This part of the reserve (a quarter) is free for writes that make room.
-const CLEANUP_PART: u64 = 4;
+/// This part of the reserve (a quarter) is closed even to transactions that free space.
+const LAST_RESERVE_PART: u64 = 4;
 
 const MERGE_EVERY: Duration = Duration::from_secs(1);
 
@@ -30,8 +30,8 @@ const TABLES: u8 = UNMERGED + 2;
 /// The writes that are accepted; the error is for the others.
 pub(super) enum Room {
     All,
-    /// Only transactions with [`crate::TransactionOption::Cleanup`].
-    Cleanup(StoreError),
+    /// Only transactions with [`crate::TransactionOption::FreesSpace`].
+    FreesSpace(StoreError),
     None(StoreError),
 }
 
@@ -47,14 +47,14 @@ impl DiskSpace {
     pub(super) fn room(&self, path: &Path, options: &Options) -> Result<Room, StoreError> {
         let free_bytes = (options.free_bytes)(path).map_err(|error| StoreError::Io(error.to_string()))?;
         let all_bytes = options.disk_reserve_bytes;
-        let cleanup_bytes = all_bytes / CLEANUP_PART;
+        let last_reserve_bytes = all_bytes / LAST_RESERVE_PART;
         let full = |reserve_bytes| StoreError::DiskFull { free_bytes, reserve_bytes };
         let room = if free_bytes >= all_bytes {
             Room::All
-        } else if free_bytes >= cleanup_bytes {
-            Room::Cleanup(full(all_bytes))
+        } else if free_bytes >= last_reserve_bytes {
+            Room::FreesSpace(full(all_bytes))
         } else {
-            Room::None(full(cleanup_bytes))
+            Room::None(full(last_reserve_bytes))
         };
         self.set_low(!matches!(room, Room::All), free_bytes);
         Ok(room)

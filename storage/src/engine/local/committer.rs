@@ -104,17 +104,17 @@ impl<B: Backend> Committer<B> {
                     self.wait_for_backend();
                 }
                 Readiness::Low(error) => {
-                    let (cleanups, rest): (Vec<_>, _) =
-                        group.into_iter().partition(|request| request.cleanup);
+                    let (accepted, rest): (Vec<_>, _) =
+                        group.into_iter().partition(|request| request.frees_space);
                     self.shared.refuse(rest, &error);
-                    if cleanups.is_empty() {
+                    if accepted.is_empty() {
                         // Merged tables are deleted once no snapshot uses them, so a new view
                         // replaces the current one.
                         self.publish();
                         self.shared.backend.free();
                         return;
                     }
-                    return self.commit(cleanups);
+                    return self.commit(accepted);
                 }
                 Readiness::Refuse(error) => return self.shared.refuse(group, &error),
                 Readiness::Failed(error) => {

@@ -14,7 +14,7 @@ pub(super) struct CommitRequest {
     /// Ranges that conflict with later readers although nothing is written to them.
     pub(super) write_conflicts: Vec<KeyRange>,
     pub(super) mutations: Vec<Mutation>,
-    pub(super) cleanup: bool,
+    pub(super) frees_space: bool,
     pub(super) bytes: usize,
     pub(super) done: Completion,
 }

@@ -35,13 +35,13 @@ struct State<V> {
     buffer: Buffer,
     reads: Vec<KeyRange>,
     write_conflicts: Vec<KeyRange>,
-    cleanup: bool,
+    frees_space: bool,
 }
 
 impl<V> Default for State<V> {
     fn default() -> Self {
         let (reads, write_conflicts) = (Vec::new(), Vec::new());
-        Self { snapshot: None, buffer: Buffer::default(), reads, write_conflicts, cleanup: false }
+        Self { snapshot: None, buffer: Buffer::default(), reads, write_conflicts, frees_space: false }
     }
 }
 
@@ -145,7 +145,7 @@ impl<B: Backend> EngineTransaction for LocalTransaction<B> {
 
     fn set_option(&self, option: TransactionOption) {
         match option {
-            TransactionOption::Cleanup => self.lock().cleanup = true,
+            TransactionOption::FreesSpace => self.lock().frees_space = true,
         }
     }
 
@@ -159,7 +159,7 @@ impl<B: Backend> EngineTransaction for LocalTransaction<B> {
             base: state.snapshot.map(|snapshot| Base { version: snapshot.version, _held: snapshot }),
             reads: state.reads,
             write_conflicts: state.write_conflicts,
-            cleanup: state.cleanup || request::only_deletes(&mutations),
+            frees_space: state.frees_space || request::only_deletes(&mutations),
             bytes: mutations.iter().map(Mutation::bytes).sum(),
             mutations,
             done,

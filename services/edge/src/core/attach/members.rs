@@ -1,4 +1,4 @@
-//! Whether a session without a store counts as online in its shared subscriptions, whose messages members that are online get.
+//! Marks in-memory sessions as online or offline in their shared subscriptions; online members get the messages.
 
 use millrace_mqtt::topic::Filter;
 use millrace_session::ClientSubscription;
@@ -31,7 +31,7 @@ impl Core {
         false
     }
 
-    /// Over several turns, too. Until then other members are picked instead of it.
+    /// Over several turns, too. Until then [`Core::pick_member`] passes over it.
     pub(super) fn go_offline(&mut self, session: u32) {
         let target = self.target_of(session);
         let Some(next) = self.mark_members(session, 0, false) else { return };
@@ -63,7 +63,7 @@ impl Core {
         let (mut next, mut work) = (begun, (begun / work::PASSED_FILTERS) as u64);
         let mut part = Vec::new();
         for subscription in local.session.subscriptions().skip(begun) {
-            if work >= work::FILTERS {
+            if work >= work::FILTERS_WORK_MAX {
                 break;
             }
             next += 1;

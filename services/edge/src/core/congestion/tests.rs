@@ -34,11 +34,9 @@ fn a_publisher_that_waits_for_a_receiver_gets_its_pubacks() {
 
 #[test]
 fn a_receiver_that_has_caught_up_resumes_only_publishers_that_wait_for_one() {
-    for (why, after) in [
-        (Paused::ForMailbox, Paused::ForMailbox),
-        (Paused::ForReceiver, Paused::No),
-        (Paused::ForMail, Paused::No),
-    ] {
+    for (why, after) in
+        [(Paused::ForRoom, Paused::ForRoom), (Paused::ForReceiver, Paused::No), (Paused::ForMail, Paused::No)]
+    {
         let mut loops = Loops::start(1, |_| {});
         let publisher = loops.connect(0, "publisher");
         // While the time stands still, a pause does not end by itself.

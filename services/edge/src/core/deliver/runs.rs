@@ -74,7 +74,7 @@ impl Core {
     }
 
     /// Delivers to the receivers of this loop from index `start` on, until they or a slice of work end. Returns the index of the next
-    /// receiver. Each receiver gets the run, is paused for, loses the run, or gets its messages singly.
+    /// receiver. Each receiver gets the run, pauses the publisher, loses the run, or gets its messages singly.
     pub(in crate::core) fn deliver_run_from(
         &mut self,
         routes: &Routes,
@@ -187,7 +187,7 @@ impl Core {
         waits.then_some((publisher, progress))
     }
 
-    /// For receivers that cannot share the bytes: those with subscription identifiers, or that still get retained messages.
+    /// For receivers that cannot share the bytes, because of identifiers, topic aliases, a packet size, or replayed messages.
     fn deliver_run_singly(
         &mut self,
         routes: &Routes,
@@ -258,7 +258,7 @@ impl RunEncodings<'_> {
     }
 }
 
-/// With or without the length byte of the empty properties.
+/// Encodes a run for the versions that its publisher does not use: 5.0 has a length byte for the empty properties.
 fn transcode(topic: &str, bytes: &[u8], is_v5: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 16);
     let to = if is_v5 { Version::V311 } else { Version::V5 };

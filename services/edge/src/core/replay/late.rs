@@ -12,7 +12,7 @@ use super::slot::{DueReplay, DueReplays};
 /// slot begins before the earlier slots are done. Then [`super::SessionReplay`] clears them.
 #[derive(Default)]
 pub(super) struct Late {
-    /// The hash of each filter and its index. Without the filters, many of them are dropped at once.
+    /// The hash of each filter and its index, but not the filter, so that many are dropped at once.
     of: HashTable<(u64, usize)>,
     hasher: RandomState,
     ended: usize,

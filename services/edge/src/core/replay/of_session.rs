@@ -49,7 +49,7 @@ impl SessionReplay {
         let is_first = self.slots.len() == 1;
         let Some(last) = self.slots.back_mut() else { return 0 };
         let mut work = 0;
-        while work < work::FILTERS
+        while work < work::FILTERS_WORK_MAX
             && let Some(replay) = self.joining.pop_front()
         {
             work += work::LOOKUP;
@@ -68,7 +68,7 @@ impl SessionReplay {
 
     /// Frees some look-ups of a session that has ended, and returns whether there are more.
     pub(in crate::core) fn free_some(&mut self, work: &mut u64) -> bool {
-        while *work < work::FILTERS {
+        while *work < work::FILTERS_WORK_MAX {
             let has_freed = match self.slots.back_mut() {
                 Some(slot) => slot.drop_one() || self.slots.pop_back().is_some(),
                 None => self.joining.pop_back().is_some(),

@@ -67,7 +67,7 @@ impl Core {
         if let Some(limit) = self.filters_are_full(session, &resumption) {
             self.work.resumptions.insert(slot, resumption);
             if self.work.removes_of(self.broker_of(slot)) {
-                // They may be those of the session's former connection. Other brokers have the rest of the turn.
+                // The filters being removed may be those of the session's former connection.
                 self.spend(work::SHARE);
                 return false;
             }

@@ -161,8 +161,8 @@ impl Core {
         let durable: Vec<_> =
             filters.zip(subscribed).filter_map(|(filter, stored)| Some((filter, (*stored)?))).collect();
         let Some(persistent) = &mut self.sessions[target.slot as usize].persistent else { return };
-        // A late one was counted when the store refused it.
-        persistent.writing_back -= u32::from(!subscribe.pending.is_late);
+        // A retry was counted when the store refused the first attempt.
+        persistent.writing_back -= u32::from(!subscribe.pending.is_retry);
         self.route_durable(target, &durable);
         if self.sessions[target.slot as usize].add_sources(durable, self.following.handed_over) {
             self.hold_until_barrier(target.slot);

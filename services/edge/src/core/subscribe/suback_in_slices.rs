@@ -69,7 +69,7 @@ impl StoredAnswer {
     /// Compares some filters of a session in memory with its other SUBSCRIBE and UNSUBSCRIBE packets.
     fn compare_more(&mut self, mut new: Option<&mut NewSubscriptions>) -> u64 {
         let mut work = 0;
-        while work < work::FILTERS
+        while work < work::FILTERS_WORK_MAX
             && let Some((filter, granted)) = self.pending.in_memory.pop()
         {
             let Some(new) = &mut new else {
@@ -84,7 +84,7 @@ impl StoredAnswer {
                 self.ended.insert(filter);
             }
         }
-        while work < work::FILTERS && !self.ended.is_empty() {
+        while work < work::FILTERS_WORK_MAX && !self.ended.is_empty() {
             let Some(replay) = self.pending.replays.pop() else {
                 self.kept.reverse();
                 self.pending.replays = std::mem::take(&mut self.kept);
@@ -137,7 +137,7 @@ impl Core {
         if !answer.is_compared() {
             let work = answer.compare_more(self.sessions[session as usize].new_subscriptions.as_deref_mut());
             self.spend(work);
-            if !answer.is_compared() || work >= work::FILTERS {
+            if !answer.is_compared() || work >= work::FILTERS_WORK_MAX {
                 return false;
             }
         }
@@ -271,11 +271,11 @@ mod tests {
         let (mut parts, mut all) = (0, 0);
         while !answer.is_compared() {
             let work = answer.compare_more(Some(&mut new));
-            assert!(work < work::FILTERS + work::LOOKUP, "{work}");
+            assert!(work < work::FILTERS_WORK_MAX + work::LOOKUP, "{work}");
             (parts, all) = (parts + 1, all + work);
         }
         assert_eq!(all, FILTERS as u64 * (work::LOOKUP + work::SEEN), "each filter is looked at once");
-        assert!(parts <= all.div_ceil(work::FILTERS) + 1, "{parts}");
+        assert!(parts <= all.div_ceil(work::FILTERS_WORK_MAX) + 1, "{parts}");
         let kept: Vec<_> = answer.pending.replays.iter().map(|replay| &*replay.filter).collect();
         let expected: Vec<_> = (0..FILTERS).step_by(4).map(|number| format!("f/{number}")).collect();
         assert_eq!(kept, expected, "in their order");

@@ -84,7 +84,7 @@ fn a_page_that_comes_before_the_suback_does_not_pass_messages_of_the_new_filters
     let persistent = core.sessions[session as usize].persistent.as_mut().unwrap();
     // As a session that has asked for a page of its backlog.
     persistent.feed = Feed::Reading(ReadState { asked: true, ..ReadState::new(Position::MIN, Way::Far) });
-    let version = persistent.sources_version;
+    let version = persistent.page_sources.version;
     loops.publish(&mut publisher, &filters[999], b"x");
     assert!(!loops.cores[0].work.stored_answers.is_empty(), "the page would come too late");
     let page = StoredPage { through: Position::MAX, ..StoredPage::default() };
@@ -314,7 +314,7 @@ fn a_client_that_changes_filters_while_the_store_is_full_is_read_again_once_ther
         loops.answer(&mut client, answer);
         client.send_all(PINGREQ);
         (0..1_000).for_each(|_| loops.turn(0));
-        assert!(client.next().is_none() && loops.connection(0, &client).paused == Paused::ForMailbox);
+        assert!(client.next().is_none() && loops.connection(0, &client).paused == Paused::ForRoom);
         broker.unstored_bytes.fetch_sub(WAITING, Ordering::Relaxed);
         loops.answer(&mut client, PINGRESP);
     }

@@ -6,7 +6,7 @@ use millrace_mqtt::topic::Filter;
 use millrace_router::Target;
 use millrace_session::{NextFilter, RemainingMessage, Remains};
 
-use super::{FILTERS, SEEN, SINGLE_COPY, SLICE, filter_work};
+use super::{FILTERS_WORK_MAX, SEEN, SINGLE_COPY, SLICE, filter_work};
 use crate::broker::Broker;
 use crate::core::Core;
 use crate::core::replay::SessionReplay;
@@ -33,7 +33,7 @@ impl Core {
     pub(in crate::core) fn remove_part(&mut self, mut removal: FilterRemoval) {
         let FilterRemoval { broker, target, remains, replays } = &mut removal;
         let (mut filters, mut work) = (Vec::new(), 0);
-        while work < FILTERS
+        while work < FILTERS_WORK_MAX
             && let Some(next) = remains.next_filter()
         {
             let NextFilter::Taken(filter) = next else {

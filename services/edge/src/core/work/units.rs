@@ -16,8 +16,8 @@ pub(in crate::core) const REPLAY: u64 = 1_000;
 pub(in crate::core) const FILTER: u64 = 20;
 /// Finding, copying or making one level of that filter in the trie.
 pub(in crate::core) const LEVEL: u64 = 3;
-/// Work of the filters that one packet adds or removes in one turn.
-pub(in crate::core) const FILTERS: u64 = 10_000;
+/// Most work that one packet, edit or session does on filters in a turn.
+pub(in crate::core) const FILTERS_WORK_MAX: u64 = 10_000;
 /// Decoding a packet, or a WebSocket control frame, and its fixed cost.
 pub(in crate::core) const PACKET: u64 = 4;
 pub(in crate::core) const SEEN: u64 = 1;

@@ -45,10 +45,9 @@ impl Applier<'_> {
         }
         // A will of this transaction is the topic's retained message now.
         if publish.retains && !self.applied().has_retained_will(publish) {
-            // It writes the broker's current retained message, so the order of jobs does not matter.
             let current = broker.retained.get(message.topic());
             let own = Some(&**message).filter(|message| !message.payload().is_empty());
-            // With several pods, and after a refusal, the order is that of the commits (P6).
+            // With several pods, and after a refusal, the order is that of the commits (P6), otherwise that of memory.
             let is_own = self.shared.is_shared || self.memory_lags;
             let retained = if is_own { own } else { current.as_deref() };
             self.retain(broker, message.topic(), retained).await?;

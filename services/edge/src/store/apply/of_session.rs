@@ -294,7 +294,7 @@ impl Applier<'_> {
 
     pub(super) async fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<WriteOutcome, LayerError> {
         // The transaction has only such jobs, and frees space on a disk that is nearly full.
-        self.tx.set_option(TransactionOption::Cleanup);
+        self.tx.set_option(TransactionOption::FreesSpace);
         let owned = self.fence(&checkpoint.session).await?;
         sessions::checkpoint(&owned, checkpoint.cursor, &checkpoint.acknowledged)?;
         for id in &checkpoint.completed {

@@ -165,7 +165,7 @@ fn another_member_of_the_pod_gets_a_message_that_came_back() {
     let group = serve_one_group(&shared, &mut writer, broker, true);
     let outstanding = |writer: &Writer<'_>| writer.claims.groups[&group].outstanding.clone();
     let [position] = outstanding(&writer).into_iter().collect::<Vec<_>>()[..] else { panic!("one message") };
-    writer.shared(SharedMessages { returned: vec![(group, position)], ..SharedMessages::default() });
+    writer.shared_messages(SharedMessages { returned: vec![(group, position)], ..SharedMessages::default() });
     assert!(outstanding(&writer).is_empty());
     duties::step(&mut writer);
     writer.serve_groups();

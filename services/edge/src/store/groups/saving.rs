@@ -67,7 +67,7 @@ impl Writer<'_> {
             return Some(false);
         }
         let save = self.shared.layers.run(async |tx| {
-            tx.set_option(TransactionOption::Cleanup);
+            tx.set_option(TransactionOption::FreesSpace);
             let (mut room, mut rest) = (TRIMMED_MAX, HashSet::new());
             for (index, ((broker, stream), progress)) in of.iter().enumerate() {
                 streams::set_progress(&tx, *broker, *stream, progress).await?;

@@ -63,7 +63,7 @@ fn groups_of_a_closed_broker_are_forgotten() {
     let group = shared.message_of_group(broker, "one");
     let mut writer = Writer::new(&shared);
     shared.open("default").unwrap().unwrap();
-    writer.shared(SharedMessages { joined: vec![group], ..SharedMessages::default() });
+    writer.shared_messages(SharedMessages { joined: vec![group], ..SharedMessages::default() });
     writer.serve_groups();
     assert!(writer.groups.of.contains_key(&group));
     shared.brokers.idle(1, 1);
@@ -83,7 +83,7 @@ fn pages_for_new_members_of_many_groups_are_read_with_jobs_in_between() {
     names.iter().for_each(|name| shared.member(id, name, "t"));
     groups.iter().for_each(|group| shared.append_many(*group, 900));
     let mut writer = Writer::new(&shared);
-    writer.shared(SharedMessages { joined: groups.to_vec(), ..SharedMessages::default() });
+    writer.shared_messages(SharedMessages { joined: groups.to_vec(), ..SharedMessages::default() });
     let read = |writer: &Writer<'_>| {
         groups.map(|key| writer.groups.of.get(&key).map_or(0, |group| group.outstanding.len()))
     };

@@ -73,7 +73,7 @@ pub(super) struct Client {
     session: Session,
     /// An unanswered request may have ended the session.
     may_be_new: bool,
-    /// The session lives at least until this time, ms; 0: nobody knows.
+    /// The session lives at least until this time, ms; 0 after a DISCONNECT, whose time of detaching the client does not know.
     lives_until_ms: u64,
     /// The session of an earlier connection ends before this time, ms.
     over_at_ms: u64,
@@ -190,16 +190,16 @@ impl Client {
         let Some(link) = &self.link else { return };
         let noticed_us = if world.one_in(2) { world.random(0..100_000) } else { world.random(0..30_000_000) };
         world.cut(link.number, noticed_us);
-        self.is_gone(world);
+        self.lose_link(world);
     }
 
-    fn is_gone(&mut self, world: &World) {
+    fn lose_link(&mut self, world: &World) {
         let Some(link) = self.link.take() else { return };
         if let Some(will) = link.will {
             world.model.borrow_mut().is_lost(will.number, world.ms());
         }
         if link.is_open {
-            // Clocks of pods may differ from the true time, each way.
+            // Clocks of pods may be off either way, and the pod may have detached the session before the client sees its connection end.
             let slack_ms = 2 * world.plan.clocks_ms + 2_000;
             self.lives_until_ms = (world.ms() + 1_000 * u64::from(self.expiry_s)).saturating_sub(slack_ms);
         }
@@ -221,7 +221,7 @@ impl Client {
         match packet {
             ToClient::ConnAck { present, filters } => {
                 drop(model);
-                self.is_connected(world, present, &filters);
+                self.connected(world, present, &filters);
             }
             ToClient::PubAck { id, stored } => {
                 let at = self.outgoing.iter().position(|out| out.qos == 1 && out.id == id);
@@ -295,7 +295,7 @@ impl Client {
         if let Some(link) = &self.link {
             world.forget_connection(link.number);
         }
-        self.is_gone(world);
+        self.lose_link(world);
     }
 
     fn send(&self, world: &World, packet: ToServer) {
@@ -304,7 +304,7 @@ impl Client {
         }
     }
 
-    fn is_connected(&mut self, world: &World, present: bool, filters: &[String]) {
+    fn connected(&mut self, world: &World, present: bool, filters: &[String]) {
         let Some(link) = &mut self.link else { return };
         link.is_open = true;
         if let Some(will) = link.will {
@@ -320,12 +320,8 @@ impl Client {
             }
             self.session = Session::default();
             self.received.clear();
-            // Nobody knows which messages the session that is over has received.
-            self.outgoing.retain(|out| out.step == Step::Sent);
-            if self.outgoing.iter().any(|out| out.qos == 2) {
-                // A repeat with QoS 2 may be stored twice then.
-                self.outgoing.retain(|out| out.qos == 1);
-            }
+            // The server's QoS 2 state ended with the session, so a repeat could be stored twice.
+            self.outgoing.retain(|out| out.qos == 1);
         }
         if self.may_be_new && present {
             // The session may be one that an unanswered CONNECT began.

@@ -57,7 +57,7 @@ pub(super) enum Fate {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Cleanup, which frees room, is not refused.
+    /// Transactions that free space are not refused.
     Full,
     Broken,
     Away,
@@ -87,7 +87,7 @@ impl Engine for SimulatedEngine {
         Box::new(SimulatedTransaction {
             inner: RwLock::new(world().store().begin_unretried()),
             writes: AtomicBool::new(false),
-            is_cleanup: AtomicBool::new(false),
+            frees_space: AtomicBool::new(false),
         })
     }
 }
@@ -95,7 +95,7 @@ impl Engine for SimulatedEngine {
 struct SimulatedTransaction {
     inner: RwLock<Transaction>,
     writes: AtomicBool,
-    is_cleanup: AtomicBool,
+    frees_space: AtomicBool,
 }
 
 impl SimulatedTransaction {
@@ -174,7 +174,7 @@ impl EngineTransaction for SimulatedTransaction {
     }
 
     fn set_option(&self, option: TransactionOption) {
-        self.is_cleanup.store(option == TransactionOption::Cleanup, Ordering::Relaxed);
+        self.frees_space.store(option == TransactionOption::FreesSpace, Ordering::Relaxed);
         self.inner().set_option(option);
     }
 
@@ -184,7 +184,7 @@ impl EngineTransaction for SimulatedTransaction {
             return done.complete(block_on(inner.commit()));
         }
         world.before_commit();
-        match world.fate(self.is_cleanup.load(Ordering::Relaxed)) {
+        match world.fate(self.frees_space.load(Ordering::Relaxed)) {
             Fate::Done => {
                 let result = block_on(inner.commit());
                 world.note_commit(result.is_ok());

@@ -107,7 +107,7 @@ impl Faults {
         }
     }
 
-    pub(super) fn fate(&self, world: &World, is_cleanup: bool, is_patient: bool) -> Fate {
+    pub(super) fn fate(&self, world: &World, frees_space: bool, is_patient: bool) -> Fate {
         self.recover(world);
         if self.are_over.get() {
             return Fate::Done;
@@ -116,7 +116,7 @@ impl Faults {
         let refusal = match () {
             () if now_us < self.broken_until_us.get() => Some(Refusal::Broken),
             () if now_us < self.away_until_us.get() => Some(Refusal::Away),
-            () if now_us < self.full_until_us.get() && !is_cleanup => Some(Refusal::Full),
+            () if now_us < self.full_until_us.get() && !frees_space => Some(Refusal::Full),
             () => None,
         };
         let mut counts = self.counts.borrow_mut();

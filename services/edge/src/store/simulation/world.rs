@@ -361,10 +361,10 @@ impl World {
         views.remove(at)
     }
 
-    pub(super) fn fate(&self, is_cleanup: bool) -> Fate {
+    pub(super) fn fate(&self, frees_space: bool) -> Fate {
         let (pod, is_patient) =
             self.frames.borrow().last().map_or((None, false), |frame| (frame.pod, frame.is_patient));
-        let fate = self.faults.fate(self, is_cleanup, is_patient);
+        let fate = self.faults.fate(self, frees_space, is_patient);
         if fate != Fate::Done {
             self.log(|| format!("a commit of {pod:?} {fate:?}"));
         }

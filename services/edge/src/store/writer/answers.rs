@@ -116,7 +116,7 @@ impl Writer<'_> {
     /// Charges brokers for filters of ended sessions, which their jobs could not estimate: later jobs of the broker pay.
     pub(super) fn charge(&mut self, batch: &[Job], applied: &Applied) {
         let mut costs: HashMap<u64, (usize, usize)> = HashMap::new();
-        let of_jobs = applied.changes_of_jobs.unwrap_or(applied.changes.len());
+        let of_jobs = applied.changes_by_jobs.unwrap_or(applied.changes.len());
         for change in &applied.changes[..of_jobs] {
             costs.entry(change.broker.id).or_default().0 += 1;
         }
@@ -247,7 +247,7 @@ impl Writer<'_> {
                 let through = Position::end_of(self.shared.through.load(Ordering::Relaxed));
                 self.post(core, Mail::BarrierPassed { number, through });
             }
-            (Write::Shared(shared), _) => self.shared(*shared),
+            (Write::Shared(shared), _) => self.shared_messages(*shared),
             (Write::Notices, _) => self.notices_read_at = 0,
             (Write::Grown(broker, topic), _) => {
                 let groups = &self.routes.get(&broker, &topic).stored.groups;

@@ -57,7 +57,7 @@ impl Writer<'_> {
 
     /// A QoS 0 message still goes to its receivers.
     pub(super) fn refuse_publish(&mut self, publish: &PublishWrite, ack: Option<PublishAck>, why: Why) {
-        if publish.is_late() {
+        if publish.waits_unstored() {
             self.deliver(&publish.routes, &publish.message, publish.from);
         }
         if publish.message.qos() == QoS::AtMostOnce {
@@ -118,6 +118,13 @@ impl Writer<'_> {
         if self.wait(probe).is_ok() {
             self.log(None);
         }
+    }
+}
+
+impl PublishWrite {
+    /// Whether the message is not stored itself, and its receivers wait for the commit of earlier messages of its publisher.
+    fn waits_unstored(&self) -> bool {
+        self.waits_for_commit && self.message.qos() == QoS::AtMostOnce
     }
 }
 

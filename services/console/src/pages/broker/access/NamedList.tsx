@@ -36,7 +36,7 @@ interface NamedListProps<K extends Named> {
   loses: (row: NamedRows[K]) => ReactNode
   /** The settings that bring a deleted item back. Without it, a deletion is for good: the API does not show all of an item. */
   settingsOf?: (row: NamedRows[K]) => NamedSettings[K]
-  /** A deleted row goes before the server has answered: only where nothing is lost if the page is closed in between. */
+  /** A deleted row goes before the server has answered: only where a deletion that fails unseen does no harm. */
   isShownAtOnce?: boolean
   /** The fields; `row` is undefined for a new one. */
   form: (row: NamedRows[K] | undefined, onDone: () => void) => ReactNode

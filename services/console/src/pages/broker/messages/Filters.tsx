@@ -4,6 +4,7 @@ import { useBroker } from '../../../api/brokers'
 import type { Schemas } from '../../../api/client'
 import type { StoredMessages } from '../../../api/stored'
 import { bytes, count, duration, plural } from '../../../lib/format'
+import { lower } from '../../../lib/limits'
 import { Panel } from '../../../ui/Page'
 import { Rows } from '../../../ui/Rows'
 import { Time } from '../../../ui/Time'
@@ -101,11 +102,11 @@ function WhichLimits({ removed }: { removed: number }) {
 
 type Limits = Schemas['Limits'] | null | undefined
 
-/** Sentences for the limits that remove stored messages: the broker's own, or else those of its plan. */
+/** Sentences for the limits that remove stored messages: the broker's own or those of its plan, whichever is lower. */
 export function queueLimits(own: Limits, ceiling: Limits): string[] {
   const client = (name: 'queue_messages' | 'queue_bytes' | 'queue_age_s') =>
-    own?.client?.[name] ?? ceiling?.client?.[name] ?? null
-  const all = own?.broker?.queue_bytes ?? ceiling?.broker?.queue_bytes ?? null
+    lower(own?.client?.[name], ceiling?.client?.[name])
+  const all = lower(own?.broker?.queue_bytes, ceiling?.broker?.queue_bytes)
   const [messages, size, age] = [client('queue_messages'), client('queue_bytes'), client('queue_age_s')]
   return [
     messages !== null &&

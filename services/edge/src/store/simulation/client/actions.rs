@@ -101,7 +101,7 @@ impl Client {
             let noticed_us = world.random(0..1_000_000);
             world.log(|| format!("{} is gone for ever", self.name));
             world.cut(link.number, noticed_us);
-            self.is_gone(world);
+            self.lose_link(world);
             self.is_over = true;
         }
     }
