@@ -180,7 +180,6 @@ def main():
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self):
-            # At once, so that a scrape of two services that hang ends in time.
             with ThreadPoolExecutor(max_workers=1) as pool:
                 of_fdb = pool.submit(fdb_samples, options.fdb) if options.fdb else None
                 samples = nats_samples(options.nats) + (of_fdb.result() if of_fdb else [])

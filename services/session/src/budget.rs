@@ -37,7 +37,7 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Whether a message must not wait beside `waiting` bytes of its session, because they count and the budget is full.
+    /// Whether `budget` is full for a message of a session for which `waiting` bytes wait already.
     pub fn is_short_of(budget: Option<&Arc<Self>>, waiting: u64, bytes: usize) -> bool {
         waiting + bytes as u64 > UNCOUNTED_BYTES_MAX
             && budget.is_some_and(|budget| budget.is_full_for(bytes as u64))
@@ -120,7 +120,6 @@ impl Drop for Hold {
     }
 }
 
-/// Memory of a message with one holder, bytes.
 pub(crate) fn bytes_held(message: &Message, identifiers: usize) -> u64 {
     bytes_of(message) + own_bytes(identifiers)
 }

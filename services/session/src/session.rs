@@ -235,7 +235,7 @@ impl Session {
         self.outbox.as_ref().map_or(0, |outbox| outbox.queue_bytes())
     }
 
-    /// Whether a stored message must wait in the store, because `budget` is full; a session always gets the first one, and small ones.
+    /// Whether a stored message must wait in the store: a session always gets the first one, and small ones.
     pub fn lacks_memory(&self, bytes: usize, budget: Option<&Arc<Budget>>) -> bool {
         self.outbox.as_ref().is_some_and(|outbox| outbox.len() > 0)
             && Budget::is_short_of(budget, self.waiting_bytes(), bytes)

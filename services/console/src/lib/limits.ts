@@ -36,7 +36,7 @@ const CLIENT: Limit<ClientLimit>[] = [
 
 export const LIMITS = { broker: BROKER, client: CLIENT }
 
-/** What is in force of the broker's own limit and its plan's; null is no limit. */
+/** The lower limit applies: the broker's own or its plan's. */
 export function lower(own: number | null | undefined, plan: number | null | undefined): number | null {
   const known = [own, plan].filter((limit) => limit != null)
   return known.length > 0 ? Math.min(...known) : null

@@ -117,7 +117,7 @@ impl<'a> Iterator for UnsubscribeFilters<'a> {
 
     fn count(self) -> usize {
         let mut r = Reader::new(self.0);
-        std::iter::from_fn(|| r.binary().ok()).fold(0, |count, _| count + 1)
+        std::iter::from_fn(|| r.string_bytes().ok()).fold(0, |count, _| count + 1)
     }
 }
 
