@@ -34,7 +34,6 @@ pub(crate) struct Drain {
     per_second: u64,
     began_at: Millis,
     taken: AtomicU64,
-    /// Loops that still have clients.
     at_work: Mutex<usize>,
     over: Condvar,
 }

@@ -26,7 +26,8 @@ const MEMORY_PAUSE_MS: Millis = 250;
 /// A publisher that still cannot be read waits one millisecond longer for each so many paused ones, so that looking at
 /// all of them costs little.
 const PAUSED_PER_MS: u64 = 64;
-/// Publishers that wait for one receiver, also those whose connections have ended meanwhile; beyond that the first is resumed.
+/// Publishers that are listed for one receiver, also those whose connections have ended meanwhile. Beyond that, the first is resumed
+/// only when it has waited long enough.
 const WAITING_MAX: usize = 10_000;
 
 impl Core {
@@ -39,10 +40,8 @@ impl Core {
         // The publisher may be listed already: it resumes without a drained receiver when it has waited long enough.
         let waiting = self.pauses.for_receiver.entry(receiver).or_default();
         waiting.push(publisher);
-        if waiting.len() > WAITING_MAX
-            && let Some(oldest) = self.pauses.pop_for(receiver)
-        {
-            self.relieve_one(oldest);
+        if waiting.len() > WAITING_MAX {
+            waiting.forget_first();
         }
         if publisher.core == self.index {
             return self.pause(publisher, Paused::ForReceiver);
@@ -160,17 +159,13 @@ impl Core {
                     break;
                 }
                 let Some(publisher) = self.pauses.pop_for(receiver) else { break };
-                self.relieve_one(publisher);
+                if publisher.core == self.index {
+                    self.relieved(publisher);
+                } else {
+                    self.post(publisher.core, Mail::Relieved(publisher));
+                }
             }
             self.pauses.note_drained(receiver);
-        }
-    }
-
-    fn relieve_one(&mut self, publisher: ConnectionId) {
-        if publisher.core == self.index {
-            self.relieved(publisher);
-        } else {
-            self.post(publisher.core, Mail::Relieved(publisher));
         }
     }
 

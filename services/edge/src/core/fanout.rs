@@ -104,6 +104,8 @@ pub(super) struct Fanouts {
     bytes: BrokerBytes,
 }
 
+const OWN_BYTES: usize = limits::REMOTE_BYTES_MAX / 8;
+
 /// Bytes that wait, of each broker and of all.
 #[derive(Default)]
 struct BrokerBytes {
@@ -127,10 +129,11 @@ impl BrokerBytes {
         }
     }
 
-    /// Too many bytes wait, and the broker has a good part of them.
+    /// Too many bytes wait, and the broker has a good part of them, or nearly twice as many wait.
     fn is_over(&self, broker: u64) -> bool {
+        let own = self.of.get(&broker).copied().unwrap_or(0);
         self.all > limits::REMOTE_BYTES_MAX
-            && self.of.get(&broker).is_some_and(|own| *own > limits::REMOTE_BYTES_MAX / 8)
+            && (own > OWN_BYTES || self.all + own > 2 * limits::REMOTE_BYTES_MAX)
     }
 }
 
@@ -251,7 +254,7 @@ impl Core {
         publisher: Publisher,
         next: usize,
     ) {
-        // The publishers are on other pods and cannot be paused, so these receivers, which are in memory, lose the messages.
+        // Other pods' publishers cannot be paused, nor wills. So these receivers, which are in memory, lose the messages.
         if publisher.id.is_none()
             && self.process.is_shared()
             && !matches!(copies, Copies::Shared(_))

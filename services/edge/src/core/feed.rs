@@ -18,8 +18,9 @@ pub(super) struct ReadState {
     /// A page is requested; `at_end`: the last page reached the end of the streams.
     pub(super) asked: bool,
     pub(super) at_end: bool,
-    /// See [`crate::jobs::StreamRead::cuts`]; 0 once the end was reached.
+    /// See [`crate::jobs::StreamRead::cuts`].
     pub(super) cuts: u8,
+    pub(super) cut_pages: u8,
     pub(super) way: Way,
     /// A stream may have grown since the page was requested.
     pub(super) grown: bool,
@@ -27,9 +28,20 @@ pub(super) struct ReadState {
     pub(super) asker: Option<Arc<()>>,
 }
 
+/// Cut pages in a row after which a larger one is tried.
+const CUT_PAGES: u8 = 32;
+
 impl ReadState {
     pub(super) fn new(through: Position, way: Way) -> Self {
-        Self { through, asked: false, at_end: false, cuts: 0, way, grown: false, asker: None }
+        Self { through, asked: false, at_end: false, cuts: 0, cut_pages: 0, way, grown: false, asker: None }
+    }
+
+    pub(super) fn note_cuts(&mut self, cuts: u8) {
+        self.cut_pages = if cuts > self.cuts { 0 } else { self.cut_pages + 1 };
+        self.cuts = cuts;
+        if self.cut_pages >= CUT_PAGES {
+            (self.cuts, self.cut_pages) = (cuts.saturating_sub(1), 0);
+        }
     }
 }
 

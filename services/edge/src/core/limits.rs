@@ -18,7 +18,7 @@ pub(super) const TRACED_REQUESTS_MAX: usize = 4;
 
 /// Messages of a run. It bounds the work for receivers that need packets of their own.
 pub(super) const RUN_MESSAGES_MAX: usize = 2048;
-/// Bytes of messages from other pods that may wait on one loop. Their publishers cannot be paused from here.
+/// Bytes of messages from other pods that may wait on one loop, twice as many of many brokers. Their publishers cannot be paused from here.
 pub(super) const REMOTE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Messages that wait in a stored session; above it they are not queued, but read from the store later.

@@ -37,7 +37,7 @@ pub(super) struct NewSubscriptions {
 pub(super) struct HeldForReceiver {
     pub(super) message: Arc<Message>,
     pub(super) receiver: Receiver,
-    _memory: Option<Hold>,
+    pub(super) memory: Option<Hold>,
 }
 
 /// The pages of a filter's retained messages that a session has got. They are remembered until no live copy of them can still arrive.
@@ -96,7 +96,7 @@ impl NewSubscriptions {
         let (message, receiver, waiting) = (message.clone(), receiver.clone(), self.held_bytes as u64);
         let memory = Hold::of_waiting(&message, receiver.identifiers.len(), waiting, budget);
         self.held_bytes += Budget::HOLDER_BYTES as usize + message.size();
-        self.held.push_back(HeldForReceiver { message, receiver, _memory: memory });
+        self.held.push_back(HeldForReceiver { message, receiver, memory });
     }
 
     pub(super) fn replayed(&mut self, replays: &[Replay], now: Seconds) {

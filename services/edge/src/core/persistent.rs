@@ -236,7 +236,7 @@ impl PersistentSession {
             self.had.cut(reading.through);
             self.live_copies.taken = 0;
             (reading.asked, reading.at_end) = (false, !page.more && !reading.grown);
-            reading.cuts = if page.more { page.cuts } else { 0 };
+            reading.note_cuts(page.cuts);
             reading.grown = false;
         }
     }

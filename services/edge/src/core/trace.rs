@@ -18,7 +18,6 @@ use crate::traces::{self, About, TraceStep};
 /// A traced PUBLISH, while its publisher's loop processes it.
 pub(super) struct Traced {
     pub(super) trace: Trace,
-    /// When the last step ended, microseconds.
     pub(super) step_us: u64,
     broker: Arc<Broker>,
     topic: Arc<str>,

@@ -8,6 +8,8 @@ const FAST_WRITES: i16 = 4;
 /// Fast writes of [`SHORTEST_WRITE_BYTES`] after a first slow write; each further slow one doubles them, up to [`SLOW_WRITES_MAX`].
 const FAST_WRITES_AGAIN: i16 = 60;
 const SLOW_WRITES_MAX: u8 = 6;
+/// So many fast writes in a row make up for a slow one.
+const FAST_WRITES_MANY: i16 = 1_000;
 pub(super) const FAST_WRITE_US: u64 = 250;
 const SLOW_WRITE_US: u64 = 2_000;
 
@@ -38,7 +40,10 @@ impl WriteSizer {
             }
             self.fast = -(FAST_WRITES_AGAIN << self.slow.saturating_sub(1));
         } else if written >= self.bytes(MEDIUM_WRITE_BYTES) && took_us < FAST_WRITE_US {
-            self.fast = (2 * FAST_WRITES).min(self.fast + 1);
+            self.fast += 1;
+            if self.fast == FAST_WRITES_MANY {
+                (self.fast, self.slow) = (2 * FAST_WRITES, self.slow.saturating_sub(1));
+            }
         }
     }
 }
@@ -85,6 +90,12 @@ mod tests {
             takes_fast_writes(&mut sizer, again, SHORTEST_WRITE_BYTES);
             assert_eq!(sizer.bytes(FLUSH_BYTES), SHORT_WRITE_BYTES);
         }
+        sizer.note(SHORT_WRITE_BYTES, SLOW);
+        for _ in 0..1_920 + 3 * FAST_WRITES_MANY {
+            sizer.note(sizer.bytes(FLUSH_BYTES), FAST);
+        }
+        sizer.note(FLUSH_BYTES, SLOW);
+        takes_fast_writes(&mut sizer, 480, SHORTEST_WRITE_BYTES);
         let mut sizer = WriteSizer::default();
         for _ in 0..3 {
             sizer.note(SHORTEST_WRITE_BYTES, SLOW);

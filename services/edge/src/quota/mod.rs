@@ -24,7 +24,6 @@ pub(crate) use others::Others;
 #[derive(Default)]
 pub(crate) struct Quota {
     limits: ArcSwap<Limits>,
-    /// A limit is set that every message must check.
     is_limited: AtomicBool,
     limits_queues: AtomicBool,
     messages: BrokerRate,

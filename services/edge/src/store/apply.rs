@@ -126,7 +126,6 @@ pub(super) enum WriteOutcome {
     Nothing,
     /// The store can never hold it; nothing of it was written.
     Refused(LayerError),
-    /// The store failed; nothing of it was written.
     Unstored,
     Attached(Box<AttachedSession>),
     /// Another pod has the session, and finds a notice that it must release it.

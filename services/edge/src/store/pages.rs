@@ -89,8 +89,8 @@ fn find(
     } else {
         Position::end_of(shared.through.load(Ordering::Acquire))
     };
-    let fewest = entries_of(reads.iter().map(|read| read.cuts).max().unwrap_or(0));
-    let (parts, sources) = (Mutex::new(parts), SOURCES_AT_ONCE * fewest / PAGE.entries);
+    let entries = if let [alone] = reads { entries_of(alone.cuts) } else { PAGE.entries };
+    let (parts, sources) = (Mutex::new(parts), SOURCES_AT_ONCE * entries / PAGE.entries);
     block_on(shared.layers.run_piece(2, async |tx| {
         let work = Cell::new(sources);
         let found = reads.iter().map(|read| {

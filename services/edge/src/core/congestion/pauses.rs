@@ -113,6 +113,10 @@ impl PausedPublishers {
         }
     }
 
+    pub(in crate::core) fn forget_first(&mut self) {
+        self.pop();
+    }
+
     fn pop(&mut self) -> Option<ConnectionId> {
         let id = self.order.pop_front()?;
         self.members.remove(&id);
@@ -152,7 +156,8 @@ mod tests {
         let mut waiting = PausedPublishers::default();
         [1, 2, 1].into_iter().for_each(|slot| waiting.push(id(slot)));
         assert_eq!((waiting.pop(), waiting.pop(), waiting.pop()), (Some(id(1)), Some(id(2)), None));
-        waiting.push(id(1));
-        assert_eq!(waiting.len(), 1);
+        [1, 2].into_iter().for_each(|slot| waiting.push(id(slot)));
+        waiting.forget_first();
+        assert_eq!((waiting.len(), waiting.pop()), (1, Some(id(2))));
     }
 }

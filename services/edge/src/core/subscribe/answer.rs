@@ -8,6 +8,7 @@ use millrace_session::ClientSubscription;
 use super::read_filters::FiltersToAdd;
 use super::{Reasons, SubscribeInProgress};
 use crate::core::deliver::Publisher;
+use crate::core::new_subscriptions::HeldForReceiver;
 use crate::core::persistent::PersistentSession;
 use crate::core::unanswered::Unanswered;
 use crate::core::{Core, LocalSession, parts, work};
@@ -152,8 +153,10 @@ impl Core {
         let Some(new) = &mut local.new_subscriptions else { return };
         new.reading -= 1;
         let (broker, held) = (local.broker.clone(), new.release());
-        for held in held {
-            self.deliver_one(&broker, &held.receiver, &held.message, Publisher::NOBODY, 0);
+        for HeldForReceiver { message, receiver, memory } in held {
+            // The session counts it anew.
+            drop(memory);
+            self.deliver_one(&broker, &receiver, &message, Publisher::NOBODY, 0);
         }
     }
 }

@@ -48,8 +48,7 @@ struct Link {
     is_open: bool,
     since_us: u64,
     will: Option<Will>,
-    /// A DISCONNECT is sent.
-    leaves: bool,
+    left_ms: Option<u64>,
     /// The CONNECT began a new session, if the server has got it.
     is_clean: bool,
 }
@@ -73,7 +72,7 @@ pub(super) struct Client {
     session: Session,
     /// An unanswered request may have ended the session.
     may_be_new: bool,
-    /// The session lives at least until this time, ms; 0 after a DISCONNECT, whose time of detaching the client does not know.
+    /// The session lives at least until this time, ms.
     lives_until_ms: u64,
     /// The session of an earlier connection ends before this time, ms.
     over_at_ms: u64,
@@ -157,7 +156,7 @@ impl Client {
     }
 
     fn is_online(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| link.is_open && !link.leaves)
+        self.link.as_ref().is_some_and(|link| link.is_open && link.left_ms.is_none())
     }
 
     fn connect(&mut self, world: &World, number: usize) {
@@ -183,7 +182,7 @@ impl Client {
         );
         let since_us = world.micros();
         self.link =
-            Some(Link { number: connection, is_open: false, since_us, will, leaves: false, is_clean });
+            Some(Link { number: connection, is_open: false, since_us, will, left_ms: None, is_clean });
     }
 
     fn give_up(&mut self, world: &World) {
@@ -200,8 +199,8 @@ impl Client {
         }
         if link.is_open {
             // Clocks of pods may be off either way, and the pod may have detached the session before the client sees its connection end.
-            let slack_ms = 2 * world.plan.clocks_ms + 2_000;
-            self.lives_until_ms = (world.ms() + 1_000 * u64::from(self.expiry_s)).saturating_sub(slack_ms);
+            let (since_ms, slack_ms) = (link.left_ms.unwrap_or(world.ms()), 2 * world.plan.clocks_ms + 2_000);
+            self.lives_until_ms = (since_ms + 1_000 * u64::from(self.expiry_s)).saturating_sub(slack_ms);
         }
         let slack_ms = 2 * world.plan.clocks_ms + DETACH_MS;
         self.over_at_ms = world.ms() + 1_000 * u64::from(self.expiry_s) + slack_ms;

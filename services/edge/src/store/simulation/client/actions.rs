@@ -43,7 +43,7 @@ impl Client {
     fn leave(&mut self, world: &World) {
         let ends = self.is_ending || !self.lasts() && world.one_in(5);
         let Some(link) = &mut self.link else { return };
-        link.leaves = true;
+        link.left_ms = Some(world.ms());
         let expiry_s = if ends { 0 } else { self.expiry_s };
         self.may_be_new |= ends;
         if let Some(will) = link.will {
@@ -96,7 +96,9 @@ impl Client {
 
     /// Lets a client of this pod vanish for good, if its session expires soon.
     pub(in crate::store::simulation) fn never_returns(&mut self, world: &World, pod: usize) {
-        let Some(link) = self.link.as_ref().filter(|link| link.is_open && !link.leaves) else { return };
+        let Some(link) = self.link.as_ref().filter(|link| link.is_open && link.left_ms.is_none()) else {
+            return;
+        };
         if self.expiry_s < 1_000 && world.network.borrow().is_on(link.number, pod) {
             let noticed_us = world.random(0..1_000_000);
             world.log(|| format!("{} is gone for ever", self.name));
