@@ -10,6 +10,11 @@ pub(crate) const BODY_BYTES_MAX: usize = 1_300_000;
 /// Values in a body, twice as many as the largest batch has. A parsed value takes up to 600 bytes of memory for two of the body.
 pub(crate) const BODY_VALUES_MAX: usize = 10_000;
 
+/// Bytes of a text of a request that an answer quotes, and of the name of a wrong field.
+pub(crate) const QUOTED_BYTES_MAX: usize = 256;
+/// Bytes of what an answer says about one wrong field.
+pub(crate) const PROBLEM_BYTES_MAX: usize = 2_048;
+
 /// A request waits up to 10 s for a store that does not answer.
 pub(crate) const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
