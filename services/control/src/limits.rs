@@ -293,7 +293,8 @@ pub const CHANGES_MAX: usize = 256;
 /// Expensive requests of one organisation that run at once: lists of sessions, clients and topics, usage, the audit
 /// log.
 pub(crate) const EXPENSIVE_PER_ORGANISATION: usize = 1;
-/// Expensive requests that run at once: fewer than the API's threads, so that cheap requests always find a thread.
+/// Expensive requests that run at once, of reads and of changes each: fewer than the API's threads, so that cheap requests always
+/// find a thread. Most reads have threads of low priority.
 pub(crate) const EXPENSIVE_AT_ONCE: usize = 2;
 /// Expensive requests of one organisation that wait; the server refuses more. Reads and changes are counted each.
 pub(crate) const EXPENSIVE_WAITING_MAX: usize = 32;
