@@ -193,6 +193,8 @@ pub(crate) const PUBLISH_DEBT_S_MAX: u64 = 60;
 pub(crate) const BROKERS_MAX: usize = 100;
 /// Each device has one.
 pub(crate) const CREDENTIALS_MAX: u64 = 100_000;
+/// Bytes of the rules of all credentials of a broker, in JSON: 670 for each of 100,000. Fleets have their rules in groups.
+pub(crate) const CREDENTIAL_RULES_BYTES_MAX: i64 = 64 << 20;
 /// Credentials that one request makes: one transaction of the store, which has 10 MB and 5 seconds.
 pub(crate) const BATCH_CREDENTIALS_MAX: usize = 1_000;
 /// The same with SCRAM: each verifier takes tens of milliseconds, and the request [`REQUEST_TIME_MAX`] at most.
@@ -251,7 +253,7 @@ pub(crate) const NUMBER_MAX: u64 = (1 << 53) - 1;
 pub(crate) const TOO_LATE: &str = "is after the year 9999: send unix milliseconds";
 pub(crate) const USAGE_HOURS_MAX: u64 = 31 * 24;
 pub(crate) const USAGE_DAYS_MAX: u64 = 400;
-/// Deleted brokers whose usage is read one by one. A sweep moves each to the ledger within half a minute.
+/// Deleted brokers whose usage is read one by one. A sweep moves each to the ledger within half a minute, unless many were deleted.
 pub(crate) const FORMER_BROKERS_READ: usize = 1_000;
 /// Deleted brokers of an organisation that are not settled; a further deletion is refused. Less than [`FORMER_BROKERS_READ`], because
 /// deletions at the same time do not see each other.

@@ -91,6 +91,11 @@ pub const WEBHOOK_DELIVERY_TEXT_BYTES_MAX: usize = 256;
 /// Bytes of dead letters, as [`DEAD_LETTERS_MAX`].
 pub const DEAD_LETTERS_BYTES_MAX: u64 = 16 << 20;
 
+/// How long a dead letter is stored: an abandoned service must not fill the store for ever.
+pub const DEAD_LETTER_MS: u64 = 30 * 86_400_000;
+/// Old dead letters of a broker that one transaction removes.
+pub const DEAD_LETTERS_FORGOTTEN: usize = 100;
+
 /// Bytes of the longest event that is kept as a dead letter; a longer one is only counted.
 pub const DEAD_LETTER_BYTES_MAX: usize = 2 << 20;
 

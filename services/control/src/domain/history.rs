@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use millrace_layers::metering::{self, DROP_REASONS, DropCause, LatencyClasses, Point, Resolution};
-use millrace_layers::{catalog, recount};
+use millrace_layers::{catalog, recount, webhooks};
 use millrace_storage::Read;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -231,7 +231,7 @@ impl Control {
         Ok(MetricsHistory { step: span.step, step_ms: range.step_ms, points: range.points(windows) })
     }
 
-    /// For the sweep: removes old points of the next brokers in order of names, and repairs counters that an earlier build
+    /// For the sweep: removes old points and dead letters of the next brokers in order of names, and repairs counters that an earlier build
     /// did not have. Returns the name to continue with, `None` after the last one.
     pub async fn forget_history(&self, from: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
         let now_ms = self.now_ms();
@@ -240,10 +240,12 @@ impl Control {
         for id in page.iter().map(|broker| broker.id) {
             let cleaned = async {
                 self.write(|tx| async move { Ok(metering::forget_history(&tx, id, now_ms).await?) }).await?;
+                self.write(|tx| async move { Ok(webhooks::forget_dead_letters(&tx, id, now_ms).await?) })
+                    .await?;
                 self.write(|tx| async move { Ok(recount::recount(&tx, id).await?) }).await
             };
             if let Err(error) = of_one_tenant(cleaned.await)? {
-                warn!(%error, broker = id, "old metrics of a broker could not be removed; a later round tries again");
+                warn!(%error, broker = id, "old metrics or dead letters of a broker could not be removed; a later round tries again");
             }
         }
         let has_more = page.len() == HISTORY_BROKERS;
