@@ -13,11 +13,18 @@ use crate::limits::{
 };
 
 /// Ends of the templates of routes whose handlers of `GET` take a turn of the [`RequestBudget`].
-const EXPENSIVE_READS: [&str; 13] = [
+const EXPENSIVE_READS: [&str; 22] = [
     "/{organisation}/audit",
     "/{organisation}/brokers",
     "/{organisation}/export",
     "/me/audit",
+    "/{broker}/bans",
+    "/{broker}/claim-tokens",
+    "/{broker}/client-cas",
+    "/{broker}/credentials",
+    "/{broker}/groups",
+    "/{broker}/incidents",
+    "/{broker}/jwt-issuers",
     "/{broker}/messages",
     "/{broker}/retained",
     "/{broker}/sessions",
@@ -27,6 +34,8 @@ const EXPENSIVE_READS: [&str; 13] = [
     "/streams/stream",
     "/{broker}/topics",
     "/usage",
+    "/{broker}/webhooks",
+    "/{name}/dead-letters",
 ];
 
 /// Whether a request reads so much that the server runs it with low priority. `route` is the template of its route.
@@ -262,7 +271,7 @@ mod tests {
             assert!(reads.iter().any(|path| path.ends_with(end)), "{end}");
         }
         let expensive = reads.iter().filter(|path| is_expensive(&Method::GET, path));
-        assert_eq!(expensive.count(), 15);
+        assert_eq!(expensive.count(), 24);
         assert!(!is_expensive(&Method::GET, "/api/v1/me"));
         assert!(!is_expensive(&Method::DELETE, "/api/v1/x/sessions/{client_id}"));
     }
