@@ -9,7 +9,7 @@ pub const NAME_BYTES_MAX: usize = 64;
 pub const RULES_MAX: usize = 100;
 /// Longest filter of a new rule, bytes: the default limit of topics.
 pub const RULE_FILTER_BYTES_MAX: usize = 4_096;
-/// Bytes of the filters of a new list: each of 100,000 credentials of a broker may have one.
+/// Bytes of the filters of a new list.
 pub const RULES_BYTES_MAX: usize = 16 * 1024;
 /// Longest URL, bytes: as long as browsers and proxies accept.
 pub const URL_BYTES_MAX: usize = 2_048;

@@ -10,6 +10,11 @@ pub(crate) const BODY_BYTES_MAX: usize = 1_300_000;
 /// Values in a body, twice as many as the largest batch has. A parsed value takes up to 600 bytes of memory for two of the body.
 pub(crate) const BODY_VALUES_MAX: usize = 10_000;
 
+/// Bytes of a text of a request that an answer quotes, and of the name of a wrong field.
+pub(crate) const QUOTED_BYTES_MAX: usize = 256;
+/// Bytes of what an answer says about one wrong field.
+pub(crate) const PROBLEM_BYTES_MAX: usize = 2_048;
+
 /// A request waits up to 10 s for a store that does not answer.
 pub(crate) const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
@@ -188,6 +193,8 @@ pub(crate) const PUBLISH_DEBT_S_MAX: u64 = 60;
 pub(crate) const BROKERS_MAX: usize = 100;
 /// Each device has one.
 pub(crate) const CREDENTIALS_MAX: u64 = 100_000;
+/// Bytes of the rules of all credentials of a broker, in JSON: 670 for each of 100,000. Fleets have their rules in groups.
+pub(crate) const CREDENTIAL_RULES_BYTES_MAX: i64 = 64 << 20;
 /// Credentials that one request makes: one transaction of the store, which has 10 MB and 5 seconds.
 pub(crate) const BATCH_CREDENTIALS_MAX: usize = 1_000;
 /// The same with SCRAM: each verifier takes tens of milliseconds, and the request [`REQUEST_TIME_MAX`] at most.
@@ -246,7 +253,7 @@ pub(crate) const NUMBER_MAX: u64 = (1 << 53) - 1;
 pub(crate) const TOO_LATE: &str = "is after the year 9999: send unix milliseconds";
 pub(crate) const USAGE_HOURS_MAX: u64 = 31 * 24;
 pub(crate) const USAGE_DAYS_MAX: u64 = 400;
-/// Deleted brokers whose usage is read one by one. A sweep moves each to the ledger within half a minute.
+/// Deleted brokers whose usage is read one by one. A sweep moves each to the ledger within half a minute, unless many were deleted.
 pub(crate) const FORMER_BROKERS_READ: usize = 1_000;
 /// Deleted brokers of an organisation that are not settled; a further deletion is refused. Less than [`FORMER_BROKERS_READ`], because
 /// deletions at the same time do not see each other.
@@ -288,7 +295,8 @@ pub const CHANGES_MAX: usize = 256;
 /// Expensive requests of one organisation that run at once: lists of sessions, clients and topics, usage, the audit
 /// log.
 pub(crate) const EXPENSIVE_PER_ORGANISATION: usize = 1;
-/// Expensive requests that run at once: fewer than the API's threads, so that cheap requests always find a thread.
+/// Expensive requests that run at once, of reads and of changes each: fewer than the API's threads, so that cheap requests always
+/// find a thread. Most reads have threads of low priority.
 pub(crate) const EXPENSIVE_AT_ONCE: usize = 2;
 /// Expensive requests of one organisation that wait; the server refuses more. Reads and changes are counted each.
 pub(crate) const EXPENSIVE_WAITING_MAX: usize = 32;

@@ -265,8 +265,8 @@ fn sessions_and_retained_messages_are_seen_and_removed() {
     }
     let log = server.get(&ann, &format!("{organisation}/audit"));
     let actions: Vec<_> =
-        log["items"].as_array().unwrap().iter().take(2).map(|entry| &entry["action"]).collect();
-    assert_eq!(actions, ["session.purge", "retained.clear"]);
+        log["items"].as_array().unwrap().iter().take(4).map(|entry| &entry["action"]).collect();
+    assert_eq!(actions, ["session.purge", "session.purge", "retained.clear", "retained.clear"]);
 }
 
 /// Publishes `count` messages to `plant/1`, each acknowledged.

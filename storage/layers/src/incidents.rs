@@ -2,7 +2,7 @@
 //! and trims them by number and age.
 
 use bytes::Bytes;
-use millrace_storage::{KeyRange, RangeOptions, Transaction, after};
+use millrace_storage::{KeyRange, KeyValue, RangeOptions, Transaction, after};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -74,11 +74,8 @@ pub async fn page(
     let range = log.children();
     let end =
         before.map_or(range.end, |before| Bytes::copy_from_slice(log.clone().position(before).as_ref()));
-    // Twice the limit covers incidents that came since the last trim.
-    let options = RangeOptions::last(2 * INCIDENTS_MAX).snapshot();
-    let rows = tx.range(KeyRange::new(range.begin, end), options).await?;
-    let mut found = Vec::new();
-    for row in rows.items {
+    let (mut rows, mut found) = (LatestIncidents::of(KeyRange::new(range.begin, end)), Vec::new());
+    while let Some(row) = rows.next(tx).await? {
         let incident = decode(&row.value)?;
         if wanted.has(&incident) {
             if found.len() == limit {
@@ -87,20 +84,51 @@ pub async fn page(
             found.push((Elements::after(&log, &row.key)?.position()?, incident));
         }
     }
-    Ok((found, rows.more))
+    Ok((found, rows.has_more))
 }
 
 /// Removes incidents beyond [`INCIDENTS_MAX`], and those that last happened before `before_ms`.
 pub async fn trim(tx: &Transaction, broker: BrokerId, before_ms: u64) -> LayerResult<()> {
     let range = log(broker).children();
-    let options = RangeOptions::last(2 * INCIDENTS_MAX).snapshot();
-    let rows = tx.range(range.clone(), options).await?.items;
-    for (kept, row) in rows.iter().enumerate() {
-        if kept == INCIDENTS_MAX || decode(&row.value)?.last_at_ms < before_ms {
+    let mut rows = LatestIncidents::of(range.clone());
+    while let Some(row) = rows.next(tx).await? {
+        if rows.read > INCIDENTS_MAX || decode(&row.value)?.last_at_ms < before_ms {
             return Ok(tx.clear_range(KeyRange::new(range.begin, after(&row.key)))?);
         }
     }
     Ok(())
+}
+
+/// The latest rows of a range, the latest first. A page of the store ends after 1 MiB, so long incidents take several.
+struct LatestIncidents {
+    range: KeyRange,
+    page: std::vec::IntoIter<KeyValue>,
+    has_more: bool,
+    read: usize,
+}
+
+impl LatestIncidents {
+    /// Twice the limit covers incidents that came since the last trim.
+    const ROWS_MAX: usize = 2 * INCIDENTS_MAX;
+
+    fn of(range: KeyRange) -> Self {
+        Self { range, page: Vec::new().into_iter(), has_more: true, read: 0 }
+    }
+
+    async fn next(&mut self, tx: &Transaction) -> LayerResult<Option<KeyValue>> {
+        if self.page.as_slice().is_empty() && self.has_more && self.read < Self::ROWS_MAX {
+            let options = RangeOptions::last(Self::ROWS_MAX - self.read).snapshot();
+            let page = tx.range(self.range.clone(), options).await?;
+            self.has_more = page.more;
+            if let Some(last) = page.items.last() {
+                self.range.end = last.key.clone();
+            }
+            self.page = page.items.into_iter();
+        }
+        let row = self.page.next();
+        self.read += usize::from(row.is_some());
+        Ok(row)
+    }
 }
 
 fn decode(value: &[u8]) -> LayerResult<IncidentRecord> {
@@ -173,5 +201,26 @@ mod tests {
         assert_eq!(rest(0), (INCIDENTS_MAX, Some(7)));
         assert_eq!(rest(1_000), (7, Some(1_000)));
         assert_eq!(rest(10_000), (0, None));
+    }
+
+    #[test]
+    fn long_incidents_are_trimmed_and_searched_as_short_ones() {
+        let database = database();
+        let number = INCIDENTS_MAX as u64 + 7;
+        for number in 0..number {
+            let text = Some("\"".repeat(256));
+            let client_id = if number == 10 { Some("c".into()) } else { text.clone() };
+            let long = IncidentRecord { client_id, user: text.clone(), what: text, ..incident(number) };
+            run(&database, async |tx| append(tx, BROKER, std::slice::from_ref(&long)));
+        }
+        let rest = |before_ms| {
+            run(&database, async |tx| trim(tx, BROKER, before_ms).await);
+            run(&database, async |tx| page(tx, BROKER, IncidentSearch::default(), None, 9_999).await).0.len()
+        };
+        assert_eq!(rest(0), INCIDENTS_MAX);
+        let wanted = IncidentSearch { client_id: Some("c"), ..IncidentSearch::default() };
+        let (found, more) = run(&database, async |tx| page(tx, BROKER, wanted, None, 5).await);
+        assert_eq!((found.len(), more), (1, false));
+        assert_eq!(rest(number - 3), 3);
     }
 }

@@ -9,7 +9,7 @@ use millrace_storage::{Read, Transaction};
 use crate::{
     BrokerId,
     error::LayerResult,
-    limits::{RECOUNTED_BYTES_MAX, RECOUNTED_STREAMS_MAX},
+    limits::{RECOUNTED_BYTES_MAX, RECOUNTED_RETAINED_MAX, RECOUNTED_STREAMS_MAX},
     metering::{self, Level},
     retained, rows, streams, tags,
     tuple::Key,
@@ -31,7 +31,7 @@ pub async fn recount(tx: &Transaction, broker: BrokerId) -> LayerResult<bool> {
         let counted = rows::counter(tx, &metering::messages_key(broker), Read::Snapshot).await?;
         metering::change_messages(tx, broker, messages.wrapping_sub(counted).cast_signed())?;
     }
-    if let Some(bytes) = retained_bytes(tx, broker).await? {
+    if let Some(bytes) = retained_bytes(tx, broker, RECOUNTED_RETAINED_MAX).await? {
         let counted =
             rows::counter(tx, &metering::level_key(broker, Level::Retained), Read::Snapshot).await?;
         let more = bytes.wrapping_sub(counted).cast_signed();
@@ -57,13 +57,14 @@ async fn messages(tx: &Transaction, broker: BrokerId) -> LayerResult<Option<u64>
     }
 }
 
-async fn retained_bytes(tx: &Transaction, broker: BrokerId) -> LayerResult<Option<u64>> {
-    let (mut sum, mut read, mut from) = (0_u64, 0, None);
+async fn retained_bytes(tx: &Transaction, broker: BrokerId, messages_max: usize) -> LayerResult<Option<u64>> {
+    let (mut sum, mut read, mut messages, mut from) = (0_u64, 0, 0, None);
     loop {
         let page = retained::all(tx, broker, from.as_ref(), PAGE, Read::Snapshot).await?;
         sum += page.items.iter().map(|row| row.body.len() as u64).sum::<u64>();
         read += page.bytes;
-        if read > RECOUNTED_BYTES_MAX {
+        messages += page.items.len();
+        if read > RECOUNTED_BYTES_MAX || messages > messages_max {
             return Ok(None);
         }
         match page.next {
@@ -110,5 +111,14 @@ mod tests {
         let now_ms = database.begin_unretried().unix_ms();
         let window = run(&database, async |tx| used(tx, BROKER, now_ms, now_ms + 1, now_ms).await)[0];
         assert!(window.retained_byte_s <= 5 * 60, "nothing is charged for the time before: {window:?}");
+    }
+    #[test]
+    fn more_retained_messages_than_one_transaction_can_read_are_not_counted() {
+        let database = database();
+        for topic in [b"a", b"b", b"c"] {
+            run(&database, async |tx| retained::set(tx, BROKER, topic, &Bytes::from_static(b"12345")).await);
+        }
+        let bytes = |most| run(&database, async |tx| retained_bytes(tx, BROKER, most).await);
+        assert_eq!((bytes(2), bytes(3)), (None, Some(15)));
     }
 }

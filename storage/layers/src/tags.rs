@@ -85,6 +85,7 @@ pub(crate) const FORMER_ORGANISATION: &[u8] = b"afg";
 
 pub(crate) const CREDENTIAL: &[u8] = b"ac";
 pub(crate) const CREDENTIAL_COUNT: &[u8] = b"acn";
+pub(crate) const CREDENTIAL_RULES: &[u8] = b"acr";
 pub(crate) const ACCESS: &[u8] = b"ar";
 pub(crate) const ACCESS_CHANGES: &[u8] = b"av";
 pub(crate) const DOCUMENT_CHUNK: &[u8] = b"az";
@@ -185,6 +186,7 @@ mod tests {
             SETTING,
             CREDENTIAL,
             CREDENTIAL_COUNT,
+            CREDENTIAL_RULES,
             ACCESS,
             ACCESS_CHANGES,
             DOCUMENT_CHUNK,

@@ -23,15 +23,17 @@ pub(crate) struct AnswerPermits(HolderShares);
 
 impl AnswerPermits {
     /// Counts a long answer until its client has read it, unless too much waits already, of the account or in all.
-    fn take(&self, account: Uuid, bytes: usize) -> ApiResult<Share> {
+    fn take(&self, account: Uuid, bytes: usize, is_change: bool) -> ApiResult<Share> {
         self.0.take(vec![account], bytes, |held, _| {
+            if is_change {
+                return Ok(());
+            }
             let (free, own) = (ANSWER_BYTES_MAX.saturating_sub(held.all), held.of(account));
             // The more is held, the less one account may have, so that a few accounts never take all; an account's first may
             // exceed its part, because a caller with no other could not make room for it by reading.
             let most = ANSWER_BYTES_EACH_MAX.min(free / HOLDER_DIVISOR);
             if own > 0 && own + bytes > most {
-                let detail = "earlier answers to you wait until you read them: read them, and then ask again";
-                return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
+                return Err(unread());
             }
             if bytes > free {
                 let detail = "this server holds as many unread answers as it may: try again later";
@@ -41,14 +43,28 @@ impl AnswerPermits {
         })
     }
 
-    /// Replaces an answer by a problem if too much waits.
-    pub(super) async fn hold(&self, caller: Option<&Caller>, response: Response) -> Response {
+    /// Refuses a change of an account that has not read its earlier answers.
+    pub(super) fn may_change(&self, account: Uuid) -> ApiResult<()> {
+        match self.0.lock().of(account) > ANSWER_BYTES_EACH_MAX {
+            true => Err(unread()),
+            false => Ok(()),
+        }
+    }
+
+    /// Replaces an answer by a problem if too much waits, unless a change was made: its answer may have the only copy of a
+    /// secret, so it is counted all the same.
+    pub(super) async fn hold(
+        &self,
+        caller: Option<&Caller>,
+        is_change: bool,
+        response: Response,
+    ) -> Response {
         let bytes = response.body().size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
         let (Some(caller), Some(bytes)) = (caller, bytes.filter(|bytes| *bytes > ANSWER_BYTES_COUNTED))
         else {
             return response;
         };
-        let share = match self.take(caller.account(), bytes) {
+        let share = match self.take(caller.account(), bytes, is_change) {
             Ok(share) => share,
             Err(problem) => return problem.into_response(),
         };
@@ -64,6 +80,11 @@ impl AnswerPermits {
         });
         Response::from_parts(head, Body::from_stream(parts))
     }
+}
+
+fn unread() -> Problem {
+    let detail = "earlier answers to you wait until you read them: read them, and then ask again";
+    Problem::new(StatusCode::TOO_MANY_REQUESTS, detail)
 }
 
 #[cfg(test)]
@@ -84,7 +105,7 @@ mod tests {
     async fn a_caller_who_does_not_read_gets_no_more_until_an_answer_is_read() {
         const BYTES: usize = ANSWER_BYTES_EACH_MAX / 4;
         let answers = AnswerPermits::default();
-        let ask = async |id: u128| answers.hold(Some(&caller(id)), long(BYTES)).await;
+        let ask = async |id: u128| answers.hold(Some(&caller(id)), false, long(BYTES)).await;
         let mut held = Vec::new();
         for _ in 0..3 {
             held.push(ask(1).await);
@@ -92,7 +113,7 @@ mod tests {
         assert!(held.iter().all(|answer| answer.status() == StatusCode::OK));
         assert_eq!(ask(1).await.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(ask(2).await.status(), StatusCode::OK);
-        let short = answers.hold(Some(&caller(1)), long(ANSWER_BYTES_COUNTED)).await;
+        let short = answers.hold(Some(&caller(1)), false, long(ANSWER_BYTES_COUNTED)).await;
         assert_eq!(short.status(), StatusCode::OK, "a short answer is not counted");
         let read = to_bytes(held.pop().unwrap().into_body(), usize::MAX).await.unwrap();
         assert_eq!(read.len(), BYTES);
@@ -107,7 +128,7 @@ mod tests {
         let (answers, mut held) = (AnswerPermits::default(), Vec::new());
         for id in 0..16 {
             loop {
-                let answer = answers.hold(Some(&caller(id)), long(1 << 20)).await;
+                let answer = answers.hold(Some(&caller(id)), false, long(1 << 20)).await;
                 if answer.status() != StatusCode::OK {
                     break;
                 }
@@ -116,24 +137,42 @@ mod tests {
         }
         let all = answers.0.lock().all;
         assert!(all <= ANSWER_BYTES_MAX, "{all}");
-        assert_eq!(answers.hold(Some(&caller(100)), long(1 << 20)).await.status(), StatusCode::OK);
+        assert_eq!(answers.hold(Some(&caller(100)), false, long(1 << 20)).await.status(), StatusCode::OK);
     }
 
     #[tokio::test]
     async fn a_caller_with_nothing_to_read_hears_that_the_server_is_full() {
         let (answers, mut held) = (AnswerPermits::default(), Vec::new());
         for id in 0..4 {
-            held.push(answers.hold(Some(&caller(id)), long(ANSWER_BYTES_MAX / 4 - 1)).await);
+            held.push(answers.hold(Some(&caller(id)), false, long(ANSWER_BYTES_MAX / 4 - 1)).await);
         }
-        let refused = answers.hold(Some(&caller(4)), long(1 << 20)).await;
+        let refused = answers.hold(Some(&caller(4)), false, long(1 << 20)).await;
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[tokio::test]
+    async fn answers_of_changes_are_never_refused_and_count_for_later_requests() {
+        const BYTES: usize = ANSWER_BYTES_EACH_MAX / 4;
+        let (answers, mut held) = (AnswerPermits::default(), Vec::new());
+        for _ in 0..5 {
+            assert!(answers.may_change(Uuid::from_u128(1)).is_ok());
+            held.push(answers.hold(Some(&caller(1)), true, long(BYTES)).await);
+        }
+        assert!(held.iter().all(|answer| answer.status() == StatusCode::OK));
+        assert!(answers.may_change(Uuid::from_u128(1)).is_err());
+        assert!(answers.may_change(Uuid::from_u128(2)).is_ok());
+        let read = answers.hold(Some(&caller(1)), false, long(BYTES)).await;
+        assert_eq!(read.status(), StatusCode::TOO_MANY_REQUESTS);
+        held.clear();
+        assert!(answers.may_change(Uuid::from_u128(1)).is_ok());
     }
 
     #[tokio::test]
     async fn the_parts_of_an_answer_are_the_answer() {
         let text: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
-        let answer =
-            AnswerPermits::default().hold(Some(&caller(1)), Response::new(Body::from(text.clone()))).await;
+        let answer = AnswerPermits::default()
+            .hold(Some(&caller(1)), false, Response::new(Body::from(text.clone())))
+            .await;
         assert_eq!(answer.headers()[header::CONTENT_LENGTH], text.len().to_string());
         assert_eq!(to_bytes(answer.into_body(), usize::MAX).await.unwrap(), text);
     }

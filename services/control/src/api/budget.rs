@@ -1,4 +1,4 @@
-//! Limits expensive requests at once, per organisation and in all, so that no tenant occupies all threads and cores.
+//! Limits expensive requests at once, per organisation, per person and in all, so that no tenant occupies all threads and cores.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +13,18 @@ use crate::limits::{
 };
 
 /// Ends of the templates of routes whose handlers of `GET` take a turn of the [`RequestBudget`].
-const EXPENSIVE_READS: [&str; 13] = [
+const EXPENSIVE_READS: [&str; 22] = [
     "/{organisation}/audit",
     "/{organisation}/brokers",
     "/{organisation}/export",
     "/me/audit",
+    "/{broker}/bans",
+    "/{broker}/claim-tokens",
+    "/{broker}/client-cas",
+    "/{broker}/credentials",
+    "/{broker}/groups",
+    "/{broker}/incidents",
+    "/{broker}/jwt-issuers",
     "/{broker}/messages",
     "/{broker}/retained",
     "/{broker}/sessions",
@@ -27,6 +34,8 @@ const EXPENSIVE_READS: [&str; 13] = [
     "/streams/stream",
     "/{broker}/topics",
     "/usage",
+    "/{broker}/webhooks",
+    "/{name}/dead-letters",
 ];
 
 /// Whether a request reads so much that the server runs it with low priority. `route` is the template of its route.
@@ -37,9 +46,21 @@ pub fn is_expensive(method: &Method, route: &str) -> bool {
 
 #[derive(Clone)]
 pub(crate) struct RequestBudget {
-    all: Arc<Semaphore>,
-    organisations: Arc<Mutex<HashMap<Uuid, TenantBudget>>>,
+    reads: Arc<Semaphore>,
+    /// Apart from `reads`, so that a ban never waits for reports of other organisations.
+    changes: Arc<Semaphore>,
+    queues: Arc<Mutex<BudgetQueues>>,
 }
+
+#[derive(Default)]
+struct BudgetQueues {
+    organisations: HashMap<Uuid, TenantBudget>,
+    /// One permit for the reads of each person, and one for the changes, with the number of requests.
+    accounts: HashMap<AccountKey, (Arc<Semaphore>, usize)>,
+}
+
+/// A person, and whether the requests change something.
+type AccountKey = (Uuid, bool);
 
 struct TenantBudget {
     places: Arc<Semaphore>,
@@ -51,15 +72,21 @@ struct TenantBudget {
 }
 
 pub(crate) struct Turn {
-    _all: Option<OwnedSemaphorePermit>,
+    _shared: Option<SharedPermit>,
     _own: OwnedSemaphorePermit,
     noted: BudgetGuard,
 }
 
+pub(crate) struct SharedPermit {
+    _all: OwnedSemaphorePermit,
+    _account: OwnedSemaphorePermit,
+}
+
 impl Turn {
-    /// A shared permit for the holder of an organisation's own turn.
-    pub(crate) async fn shared(&self) -> ApiResult<OwnedSemaphorePermit> {
-        Arc::clone(&self.noted.budget.all).acquire_owned().await.map_err(|_| Problem::later(1))
+    /// A shared permit for the holder of an organisation's own turn of a change. The person's permit comes first, so that a
+    /// person with many organisations stands in the shared queue once.
+    pub(crate) async fn shared(&self) -> ApiResult<SharedPermit> {
+        self.noted.shared(acquire(Arc::clone(&self.noted.of_account)).await?).await
     }
 }
 
@@ -67,7 +94,18 @@ struct BudgetGuard {
     budget: RequestBudget,
     organisation: Uuid,
     account: Uuid,
+    of_account: Arc<Semaphore>,
     kind: RequestKind,
+}
+
+impl BudgetGuard {
+    async fn shared(&self, account: OwnedSemaphorePermit) -> ApiResult<SharedPermit> {
+        let all = match self.kind {
+            RequestKind::Change => &self.budget.changes,
+            RequestKind::Read | RequestKind::Export => &self.budget.reads,
+        };
+        Ok(SharedPermit { _all: acquire(Arc::clone(all)).await?, _account: account })
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -84,9 +122,10 @@ impl Default for RequestBudget {
 }
 
 impl RequestBudget {
-    /// `at_once`: requests of all organisations that run at once.
+    /// `at_once`: reads of all organisations that run at once, and as many changes.
     pub(crate) fn of(at_once: usize) -> Self {
-        Self { all: Arc::new(Semaphore::new(at_once)), organisations: Arc::default() }
+        let permits = || Arc::new(Semaphore::new(at_once));
+        Self { reads: permits(), changes: permits(), queues: Arc::default() }
     }
 
     /// The caller must be a member of the organisation, so that strangers cannot use up its permits. `account`: the person behind the
@@ -119,9 +158,18 @@ impl RequestBudget {
     async fn wait(&self, organisation: Uuid, account: Uuid, kind: RequestKind) -> ApiResult<Turn> {
         // The organisation's own permit comes first: while a request waits for it, it holds no permit of the shared
         // ones.
-        let own = self.own(organisation, account, kind).await?;
-        let all = own.shared().await?;
-        Ok(Turn { _all: Some(all), ..own })
+        if kind == RequestKind::Change {
+            let own = self.own(organisation, account, kind).await?;
+            let shared = own.shared().await?;
+            return Ok(Turn { _shared: Some(shared), ..own });
+        }
+        let (noted, reads, places) = self.note(organisation, account, kind)?;
+        let _next = acquire(reads).await?;
+        // Before the organisation's place, so that its changes do not wait for the person's reads of other organisations.
+        let of_account = acquire(Arc::clone(&noted.of_account)).await?;
+        let own = acquire(places).await?;
+        let shared = noted.shared(of_account).await?;
+        Ok(Turn { _shared: Some(shared), _own: own, noted })
     }
 
     async fn own(&self, organisation: Uuid, account: Uuid, kind: RequestKind) -> ApiResult<Turn> {
@@ -130,7 +178,7 @@ impl RequestBudget {
             RequestKind::Change => None,
             RequestKind::Read | RequestKind::Export => Some(acquire(reads).await?),
         };
-        Ok(Turn { _all: None, _own: acquire(places).await?, noted })
+        Ok(Turn { _shared: None, _own: acquire(places).await?, noted })
     }
 
     #[allow(clippy::type_complexity, reason = "both queues of the organisation")]
@@ -140,14 +188,14 @@ impl RequestBudget {
         account: Uuid,
         kind: RequestKind,
     ) -> ApiResult<(BudgetGuard, Arc<Semaphore>, Arc<Semaphore>)> {
-        let mut all = self.organisations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || TenantBudget {
             places: Arc::new(Semaphore::new(EXPENSIVE_PER_ORGANISATION)),
             reads: Arc::new(Semaphore::new(1)),
             requests: HashMap::new(),
             reads_by_account: HashMap::new(),
         };
-        let tenant = all.entry(organisation).or_insert_with(new);
+        let tenant = all.organisations.entry(organisation).or_insert_with(new);
         let count = tenant.requests.get(&kind).copied().unwrap_or_default();
         let reads = tenant.reads_by_account.get(&account).copied().unwrap_or_default();
         let is_read = kind == RequestKind::Read;
@@ -161,8 +209,14 @@ impl RequestBudget {
             *tenant.reads_by_account.entry(account).or_default() += 1;
         }
         let (reads, places) = (Arc::clone(&tenant.reads), Arc::clone(&tenant.places));
+        let (of_account, requests) = all
+            .accounts
+            .entry((account, kind == RequestKind::Change))
+            .or_insert_with(|| (Arc::new(Semaphore::new(1)), 0));
+        *requests += 1;
+        let of_account = Arc::clone(of_account);
         drop(all);
-        Ok((BudgetGuard { budget: self.clone(), organisation, account, kind }, reads, places))
+        Ok((BudgetGuard { budget: self.clone(), organisation, account, of_account, kind }, reads, places))
     }
 }
 
@@ -172,14 +226,21 @@ async fn acquire(permits: Arc<Semaphore>) -> ApiResult<OwnedSemaphorePermit> {
 
 impl Drop for BudgetGuard {
     fn drop(&mut self) {
-        let mut all = self.budget.organisations.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(tenant) = all.get_mut(&self.organisation) else { return };
+        let mut all = self.budget.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (self.account, self.kind == RequestKind::Change);
+        if let Some((_, requests)) = all.accounts.get_mut(&key) {
+            *requests -= 1;
+            if *requests == 0 {
+                all.accounts.remove(&key);
+            }
+        }
+        let Some(tenant) = all.organisations.get_mut(&self.organisation) else { return };
         take_one(&mut tenant.requests, &self.kind);
         if self.kind == RequestKind::Read {
             take_one(&mut tenant.reads_by_account, &self.account);
         }
         if tenant.requests.is_empty() {
-            all.remove(&self.organisation);
+            all.organisations.remove(&self.organisation);
         }
     }
 }
@@ -210,7 +271,7 @@ mod tests {
             assert!(reads.iter().any(|path| path.ends_with(end)), "{end}");
         }
         let expensive = reads.iter().filter(|path| is_expensive(&Method::GET, path));
-        assert_eq!(expensive.count(), 15);
+        assert_eq!(expensive.count(), 24);
         assert!(!is_expensive(&Method::GET, "/api/v1/me"));
         assert!(!is_expensive(&Method::DELETE, "/api/v1/x/sessions/{client_id}"));
     }
@@ -243,7 +304,7 @@ mod tests {
         turns.pop();
         assert!(now(budget.turn(one, ann)).unwrap().is_ok());
         turns.clear();
-        assert!(budget.organisations.lock().unwrap().is_empty());
+        assert!(budget.queues.lock().unwrap().organisations.is_empty());
     }
 
     #[test]
@@ -255,6 +316,34 @@ mod tests {
         assert_eq!(noted.len(), EXPENSIVE_PER_ORGANISATION + EXPENSIVE_WAITING_EACH_MAX);
         assert!(budget.note(plant, ann, RequestKind::Read).is_ok());
         assert!(budget.note(plant, eve, RequestKind::Change).is_ok());
+    }
+
+    #[test]
+    fn a_person_with_many_organisations_has_one_of_the_common_permits() {
+        let budget = RequestBudget::default();
+        let (eve, ann) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let of = |number: u128| Uuid::from_u128(100 + number);
+        let first = now(budget.turn(of(0), eve)).unwrap().ok().unwrap();
+        let mut waiting: Vec<_> = (1..20).map(|number| Box::pin(budget.turn(of(number), eve))).collect();
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(waiting.iter_mut().all(|turn| turn.as_mut().poll(&mut context).is_pending()));
+        assert!(now(budget.turn(of(20), ann)).unwrap().is_ok());
+        drop(first);
+        assert!(waiting[0].as_mut().poll(&mut context).is_ready());
+        drop(waiting);
+        assert!(budget.queues.lock().unwrap().accounts.is_empty());
+    }
+
+    #[test]
+    fn no_change_waits_for_reads_of_other_organisations() {
+        let budget = RequestBudget::default();
+        let of = |number: u128| (Uuid::from_u128(100 + number), Uuid::from_u128(number));
+        let reads: Vec<_> = (0..EXPENSIVE_AT_ONCE as u128)
+            .map(|number| now(budget.turn(of(number).0, of(number).1)).unwrap().ok().unwrap())
+            .collect();
+        assert!(now(budget.turn(of(10).0, of(10).1)).is_none(), "waits");
+        assert!(now(budget.turn_of_change(of(11).0, of(11).1)).unwrap().is_ok());
+        drop(reads);
     }
 
     #[tokio::test]

@@ -69,6 +69,7 @@ async fn list_credentials(
     Paging(page): Paging,
 ) -> ApiResult<Json<List<CredentialInfo>>> {
     let search = checked_search(search.as_deref())?;
+    let _turn = api.turn(&caller, at.organisation, Permission::AccessRead).await?;
     Ok(List::of(api.control().credentials(&caller, &at.at(), search, &page).await?))
 }
 

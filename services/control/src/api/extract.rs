@@ -170,6 +170,7 @@ impl FromRequestParts<Api> for AuthenticatedCaller {
         api.rates().request(caller.id(), caller.account())?;
         if let Some(known) = parts.extensions.get::<RequestNotes>() {
             if !parts.method.is_safe() {
+                api.answers().may_change(caller.account())?;
                 let _ = known.0.change.set(api.changes().take(&caller)?);
             }
             let _ = known.0.caller.set(caller.clone());
@@ -184,6 +185,7 @@ async fn take_unauthenticated_share(parts: &mut Parts, api: &Api) -> ApiResult<(
     let Some(RequestNotes(known)) = parts.extensions.get().cloned() else { return Ok(()) };
     if known.change.get().is_none() && !parts.method.is_safe() {
         let SourceAddress(address) = SourceAddress::from_request_parts(parts, api).await?;
+        api.rates().unauthenticated(address)?;
         let _ = known.change.set(api.changes().take_unauthenticated(address)?);
     }
     Ok(())

@@ -136,6 +136,7 @@ async fn list_claim_tokens(
     Path(at): Path<AtBroker>,
     Paging(page): Paging,
 ) -> ApiResult<Json<List<ClaimToken>>> {
+    let _turn = api.turn(&caller, at.organisation, Permission::AccessRead).await?;
     Ok(List::of(api.control().claim_tokens(&caller, &at.at(), &page).await?))
 }
 

@@ -62,8 +62,7 @@ async fn with_caller(State(api): State<Api>, mut request: Request, next: Next) -
         let reason = response.extensions().get().map_or("", |DenialReason(reason)| reason.as_str());
         note_denial(&api, &known, (&what, reason)).await;
     }
-    // A change is made by now, and its answer may have the only copy of a secret.
-    if is_safe { api.answers().hold(known.0.caller.get(), response).await } else { response }
+    api.answers().hold(known.0.caller.get(), !is_safe, response).await
 }
 
 async fn note_denial(api: &Api, known: &RequestNotes, (what, reason): (&str, &str)) {

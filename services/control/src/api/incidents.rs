@@ -10,7 +10,7 @@ use utoipa_axum::routes;
 use super::extract::{AuthenticatedCaller, PageQuery, Paging, Path, Query};
 use super::problem::ApiResult;
 use super::{Api, AtBroker, List};
-use crate::domain::{Incident, IncidentKind};
+use crate::domain::{Incident, IncidentKind, Permission};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(list_incidents))
@@ -34,5 +34,6 @@ async fn list_incidents(
     Query(IncidentQuery { client_id, kind }): Query<IncidentQuery>,
     Paging(page): Paging,
 ) -> ApiResult<Json<List<Incident>>> {
+    let _turn = api.turn(&caller, at.organisation, Permission::ClientsRead).await?;
     Ok(List::of(api.control().incidents(&caller, &at.at(), client_id.as_deref(), kind, &page).await?))
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::error::Category;
 use utoipa::ToSchema;
 
-use self::by_name::ByName;
+use self::by_name::{Brief, ByName};
 use super::problem::{ApiResult, Problem};
 use crate::limits::BODY_VALUES_MAX;
 
@@ -88,6 +88,7 @@ fn read<T: DeserializeOwned + ToSchema>(body: &[u8]) -> Result<T, Box<RefusedBod
     let tracked = serde_path_to_error::Deserializer::new(&mut text, &mut track);
     let mut note = |path: Path<'_>| unknown = unknown.take().or_else(|| Some(field(&path)));
     let read = T::deserialize(ByName(serde_ignored::Deserializer::new(tracked, &mut note)));
+    let read = read.map_err(|Brief(error)| error);
     let value = match read.and_then(|value| text.end().map(|()| value)) {
         Ok(value) => value,
         Err(wrong) if wrong.classify() == Category::Data => {
@@ -310,6 +311,25 @@ mod tests {
         assert_eq!(problem["detail"], "the body has more than 10000 values: send less at once");
         let text = format!(r#"{{"display_name":"\"{}"}}"#, ",[{".repeat(BODY_VALUES_MAX));
         assert!(parse::<Strict>(text.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn a_long_text_that_is_wrong_comes_back_short() {
+        let long = "\u{7f}".repeat(100_000);
+        for body in [
+            json!({ "rules": [{ "effect": "allow", "qos": long }] }),
+            json!({ "rules": [{ "effect": long }] }),
+            json!({ "key": { "kind": long } }),
+            json!({ "key": long }),
+            json!({ long.as_str(): 1 }),
+            json!(long),
+        ] {
+            let problem = parse::<Outer>(body.to_string().as_bytes()).unwrap_err();
+            let answer = serde_json::to_string(&problem).unwrap();
+            assert!(answer.len() < 4_096 && answer.contains("..."), "{answer:.4096}");
+        }
+        let (_, detail) = wrong(&json!({ "rules": [{ "effect": "allow", "qos": long }] }));
+        assert!(detail.ends_with("...\", and must be a whole number from 0 to 2"), "{detail}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Routes of a broker's clients, sessions, retained messages and metrics. Handlers authorise the caller, ask
-//! [`Live`](crate::Live), and write the audit entry of a change afterwards, because `Live` acts outside of transactions. A
-//! request takes a turn if it reads many rows (`turn`) or waits for pods (`own_turn`).
+//! Routes of a broker's clients, sessions, retained messages and metrics. Handlers authorise the caller and ask
+//! [`Live`](crate::Live), which acts outside of transactions. The audit entry of a change comes first, so that nothing happens
+//! without one. A request takes a turn if it reads many rows (`turn`) or waits for pods (`own_turn`).
 
 use std::convert::Infallible;
 
@@ -151,8 +151,8 @@ async fn kick_client(
     let (at, client_id) = at.split();
     let broker = open(&api, &caller, at.clone(), Permission::ClientsWrite).await?;
     let _turn = api.budget().own_turn_of_change(at.organisation, caller.account()).await?;
-    api.live().kick(&broker, &client_id).await?;
     api.control().note(&caller, &at, "client.kick", &client_id).await?;
+    api.live().kick(&broker, &client_id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -239,8 +239,8 @@ async fn purge_session(
     let (at, client_id) = at.split();
     let broker = open(&api, &caller, at.clone(), Permission::ClientsWrite).await?;
     let _turn = api.budget().turn_of_change(at.organisation, caller.account()).await?;
-    api.live().purge_session(&broker, &client_id).await?;
     api.control().note(&caller, &at, "session.purge", &client_id).await?;
+    api.live().purge_session(&broker, &client_id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -309,8 +309,8 @@ async fn clear_retained(
 ) -> ApiResult<StatusCode> {
     let at = at.at();
     let broker = open(&api, &caller, at.clone(), Permission::ClientsWrite).await?;
-    api.live().clear_retained(&broker, &topic).await?;
     api.control().note(&caller, &at, "retained.clear", &topic).await?;
+    api.live().clear_retained(&broker, &topic).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -88,6 +88,7 @@ macro_rules! parts {
                 Path(at): Path<AtBroker>,
                 Paging(page): Paging,
             ) -> ApiResult<Json<List<$shown>>> {
+                let _turn = api.turn(&caller, at.organisation, Permission::AccessRead).await?;
                 Ok(List::of(api.control().parts::<$record>(&caller, &at.at(), &page).await?))
             }
 

@@ -1,5 +1,7 @@
 //! Errors in the form of RFC 9457, `application/problem+json`, for each answer with a status of 400 or more.
 
+use std::borrow::Cow;
+
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -10,6 +12,7 @@ use uuid::Uuid;
 
 use super::request_id;
 use crate::domain::{Error, PasskeyRequest};
+use crate::limits::{PROBLEM_BYTES_MAX, QUOTED_BYTES_MAX};
 use crate::live::LiveError;
 use millrace_layers::LayerError;
 use millrace_storage::StoreError;
@@ -45,6 +48,26 @@ pub(crate) struct WrongField {
     #[schema(example = "rules[2].filter")]
     field: String,
     detail: String,
+}
+
+impl WrongField {
+    /// Shortens both texts, because they may quote the request.
+    fn new(field: &str, detail: &str) -> Self {
+        let field = quoted(field).into_owned();
+        Self { field, detail: start_of(detail, PROBLEM_BYTES_MAX).into_owned() }
+    }
+}
+
+/// A text of the request as an answer quotes it: whole if it is short, or else its start.
+pub(super) fn quoted(text: &str) -> Cow<'_, str> {
+    start_of(text, QUOTED_BYTES_MAX)
+}
+
+fn start_of(text: &str, bytes_max: usize) -> Cow<'_, str> {
+    match text.len() <= bytes_max {
+        true => text.into(),
+        false => format!("{}...", &text[..text.floor_char_boundary(bytes_max)]).into(),
+    }
 }
 
 /// Seconds after which to try again, where the server knows no better time.
@@ -116,13 +139,12 @@ impl Problem {
     }
 
     pub(crate) fn field(field: impl Into<String>, detail: impl Into<String>) -> Self {
-        let fields = vec![WrongField { field: field.into(), detail: detail.into() }];
-        Self { fields, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "some fields are not right") }
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "some fields are not right").about(field, detail)
     }
 
     /// Also names an invalid field or parameter.
     pub(crate) fn about(mut self, field: impl Into<String>, detail: impl Into<String>) -> Self {
-        self.fields.push(WrongField { field: field.into(), detail: detail.into() });
+        self.fields.push(WrongField::new(&field.into(), &detail.into()));
         self
     }
 
@@ -199,7 +221,7 @@ impl From<Error> for Problem {
         let problem = Self::new(status, error.to_string());
         match error {
             Error::Invalid(found) => {
-                let fields = found.into_iter().map(|one| WrongField { field: one.field, detail: one.what });
+                let fields = found.into_iter().map(|one| WrongField::new(&one.field, &one.what));
                 Self { fields: fields.collect(), ..problem }
             }
             _ => problem,

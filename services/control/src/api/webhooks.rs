@@ -14,7 +14,7 @@ use super::parts::AtPart;
 use super::problem::ApiResult;
 use super::{Api, List};
 use crate::domain::{
-    BrokerRef, DeadLetter, DeadLetterCount, KeyRotation, RotatedKey, Settling, WebhookDelivery,
+    BrokerRef, DeadLetter, DeadLetterCount, KeyRotation, Permission, RotatedKey, Settling, WebhookDelivery,
     WebhookStatus, Which,
 };
 use crate::secret::Secret;
@@ -121,6 +121,7 @@ async fn list_dead_letters(
     Paging(page): Paging,
 ) -> ApiResult<Json<List<DeadLetter>>> {
     let (at, name) = at.split();
+    let _turn = api.turn(&caller, at.organisation, Permission::AccessRead).await?;
     Ok(List::of(api.control().dead_letters(&caller, &at, &name, &page).await?))
 }
 

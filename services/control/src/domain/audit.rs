@@ -115,8 +115,8 @@ impl From<&Caller> for Actor {
 pub(super) const REGION: Uuid = Uuid::nil();
 
 impl Control {
-    /// Records what the caller did to a broker's clients or messages. It has a transaction of its own, because the
-    /// server acted outside of the store's transactions.
+    /// Records what the caller is about to do to a broker's clients or messages. It has a transaction of its own, because the
+    /// server acts outside of the store's transactions.
     pub(crate) async fn note(
         &self,
         caller: &Caller,
@@ -141,14 +141,16 @@ impl Control {
     }
 
     /// Records that the caller was refused something in an organisation. Callers from outside of the organisation leave
-    /// no entry, so that strangers cannot fill its log.
+    /// no entry, so that strangers cannot fill its log. These entries have a rate of their own, so a caller who has used up the bytes of
+    /// [`ChangeLogLimiter`](super::change_log_limiter::ChangeLogLimiter) is recorded too.
     pub(crate) async fn note_denied(
         &self,
         caller: &Caller,
         organisation: Uuid,
         (what, reason): (&str, &str),
     ) -> Result<()> {
-        self.change(caller.into(), &Once::unnamed()?, |change| async move {
+        let actor = Actor { account: None, ..caller.into() };
+        self.change(actor, &Once::unnamed()?, |change| async move {
             let belongs = match &caller.who {
                 Principal::Token { organisation: own, .. } => *own == organisation,
                 Principal::Person { user, .. } => {

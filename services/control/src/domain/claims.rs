@@ -17,11 +17,13 @@ use uuid::Uuid;
 
 use super::audit::{Actor, ActorKind};
 use super::claim_tokens::{self, ClaimToken, ClaimTokenRef, is_plain};
-use super::credentials::check_room;
 use super::difference::{difference, with};
 use super::parts::check_group;
 use super::web_sessions::shortened;
-use super::{Control, Endpoints, Error, Once, Permission, RequestSource, Result, members, operator, tokens};
+use super::{
+    Control, Endpoints, Error, Once, Permission, RequestSource, Result, credential_room, members, operator,
+    tokens,
+};
 use crate::secret::{Hash, Secret};
 
 /// Request of a device for its credential.
@@ -113,8 +115,7 @@ impl Control {
                     return Err(Error::Conflict(what.into()));
                 }
                 check_session(tx, (claim_ref.broker_id, user), change.now_ms).await?;
-                check_room(accounts::credential_count(tx, claim_ref.broker_id, Read::Snapshot).await?, 1)?;
-                accounts::count_credentials(tx, claim_ref.broker_id, 1)?;
+                credential_room::add(tx, claim_ref.broker_id, [&record], Read::Snapshot).await?;
                 // No `touch`: pods read the credential at each CONNECT, and nobody is connected with it yet.
                 all.put(tx, user, &record).await?;
                 claim_tokens::count_use(tx, &claim_ref).await?;

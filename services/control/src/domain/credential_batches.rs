@@ -14,10 +14,13 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::check::check_end;
-use super::credentials::{check_look_alike, check_room, shown};
+use super::credentials::{check_look_alike, shown};
 use super::difference::{difference, with};
 use super::parts::check_group;
-use super::{BrokerRef, Caller, Control, CredentialInfo, Error, Once, Permission, Result, brokers, names};
+use super::{
+    BrokerRef, Caller, Control, CredentialInfo, Error, Once, Permission, Result, brokers, credential_room,
+    names,
+};
 use crate::limits::{AUDIT_USERS_BYTES_MAX, BATCH_CREDENTIALS_MAX, BATCH_RULES_BYTES_MAX, BATCH_SCRAM_MAX};
 use crate::secret::Secret;
 
@@ -127,9 +130,8 @@ impl Control {
                 for (number, (one, _)) in records.iter().enumerate() {
                     check_look_alike(tx, broker.id, &format!("devices[{number}].user"), &one.user).await?;
                 }
-                let count = accounts::credential_count(tx, broker.id, Read::Serializable).await?;
-                check_room(count, records.len() as u64)?;
-                accounts::count_credentials(tx, broker.id, i64::try_from(records.len()).unwrap_or(i64::MAX))?;
+                let new = records.iter().map(|(record, _)| record);
+                credential_room::add(tx, broker.id, new, Read::Serializable).await?;
                 let settings = difference(
                     None,
                     Some(&json!({

@@ -18,8 +18,11 @@ use uuid::Uuid;
 use super::check::check_end;
 use super::difference::{difference, with};
 use super::parts::{Precondition, Versioned, check_group};
-use super::{BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, brokers, names};
-use crate::limits::{CREDENTIALS_MAX, PASSWORD_BYTES_MAX, ROTATION_OVERLAP_S_MAX};
+use super::{
+    BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, brokers, credential_room,
+    names,
+};
+use crate::limits::{PASSWORD_BYTES_MAX, ROTATION_OVERLAP_S_MAX};
 use crate::secret::Secret;
 
 /// A credential, without its secret.
@@ -174,8 +177,7 @@ impl Control {
                     return Err(Error::Conflict("there is a credential with this user name".into()));
                 }
                 check_look_alike(tx, broker.id, "user", &input.user).await?;
-                check_room(accounts::credential_count(tx, broker.id, Read::Snapshot).await?, 1)?;
-                accounts::count_credentials(tx, broker.id, 1)?;
+                credential_room::add(tx, broker.id, [&record], Read::Snapshot).await?;
                 let version = all.put(tx, user, &record).await?;
                 touch(tx, broker.id)?;
                 let said = with(json!({ "broker": at.name }), difference(None, Some(&record))?);
@@ -254,7 +256,7 @@ impl Control {
             let old = get(tx, broker.id, user, Read::Serializable).await?;
             seen.check(Some(old.version))?;
             accounts::credentials(broker.id).clear(tx, user.as_bytes()).await?;
-            accounts::count_credentials(tx, broker.id, -1)?;
+            credential_room::remove(tx, broker.id, &old.value)?;
             touch(tx, broker.id)?;
             let said = with(json!({ "broker": at.name }), difference(Some(&old.value), None)?);
             change.audit(at.organisation, "credential.delete", user, said)
@@ -289,6 +291,7 @@ impl Control {
                 check_end(record.expires_at_ms, change.now_ms)?;
             }
             check_group(tx, broker.id, "group", record.group.as_deref()).await?;
+            credential_room::change(tx, broker.id, &before.rules, &record.rules).await?;
             let version = accounts::credentials(broker.id).put(tx, user.as_bytes(), &record).await?;
             touch(tx, broker.id)?;
             let mut said = with(said.clone(), difference(Some(&before), Some(&record))?);
@@ -368,14 +371,6 @@ pub(super) async fn check_look_alike(
         Err(Error::NotFound(_)) => Ok(()),
         Err(error) => Err(error),
     }
-}
-
-pub(super) fn check_room(count: u64, more: u64) -> Result<()> {
-    if count.saturating_add(more) <= CREDENTIALS_MAX {
-        return Ok(());
-    }
-    let what = "a broker has no more than 100,000 credentials: delete some, or let devices show tokens";
-    Err(Error::Conflict(what.into()))
 }
 
 pub(super) fn shown(record: &model::Credential) -> CredentialInfo {

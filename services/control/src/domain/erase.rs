@@ -17,6 +17,8 @@ pub struct Erasures {
     /// The broker whose erasure the last round tried last. The next round begins behind it, so that large brokers delay no others.
     last: BrokerId,
     pub unfinished: HashMap<BrokerId, UnfinishedErasure>,
+    /// Brokers that have nothing to erase until the time of their last pass, in unix milliseconds.
+    waiting: HashMap<BrokerId, u64>,
 }
 
 /// Where a pass over the keys of a broker continues: a step from its first key would pass all removed rows.
@@ -30,6 +32,8 @@ impl Control {
     /// any are left at the last of the deleted brokers, the next round begins with the first.
     pub async fn erase(&self, erasures: &mut Erasures, steps_max: usize) -> Result<usize> {
         let (mut from, mut erased, mut steps) = (erasures.last, 0, steps_max);
+        let now_ms = self.now_ms();
+        erasures.waiting.retain(|_, until_ms| now_ms < *until_ms);
         loop {
             let page =
                 self.look(|tx| async move { Ok(catalog::condemned(&tx, from, SWEPT_ROWS).await?) }).await?;
@@ -45,7 +49,7 @@ impl Control {
                     erasures.last = from;
                 }
                 let steps = (&mut steps, steps_max.div_ceil(5));
-                match of_one_tenant(self.erase_broker(condemned, &mut erasures.unfinished, steps).await)? {
+                match of_one_tenant(self.erase_broker(condemned, erasures, steps).await)? {
                     Ok(keys) => erased += keys,
                     Err(error) => {
                         warn!(%error, broker = condemned.0, "a deleted broker could not be erased; the next round tries again");
@@ -55,14 +59,15 @@ impl Control {
         }
     }
 
-    /// `steps`: transactions that are left in this round; `steps_max`: those for this broker.
+    /// `steps`: transactions that are left in this round; `steps_max`: those for this broker. One that erases nothing counts too, so
+    /// that many small brokers do not make a round long.
     async fn erase_broker(
         &self,
         (broker, since_ms): (BrokerId, u64),
-        unfinished: &mut HashMap<BrokerId, UnfinishedErasure>,
+        Erasures { unfinished, waiting, .. }: &mut Erasures,
         (steps, steps_max): (&mut usize, usize),
     ) -> Result<usize> {
-        if self.now_ms() < since_ms + ERASE_AFTER_MS {
+        if self.now_ms() < since_ms + ERASE_AFTER_MS || waiting.contains_key(&broker) || *steps == 0 {
             return Ok(0);
         }
         self.settle(broker).await?;
@@ -78,7 +83,7 @@ impl Control {
                 async move { Ok(catalog::erase(&tx, broker, from, ERASED_KEYS).await?) }
             });
             let (erased, next) = step.await?;
-            *steps -= usize::from(erased > 0);
+            *steps -= 1;
             all += erased;
             let Some(from) = next else { break };
             unfinished.insert(broker, UnfinishedErasure { from, began_ms });
@@ -87,6 +92,8 @@ impl Control {
         // Servers that had the broker open may still write for a while, so a pass that begins after that comes last.
         if since_ms + ERASE_AGAIN_MS <= began_ms {
             self.write(|tx| async move { Ok(catalog::forget(&tx, broker)?) }).await?;
+        } else {
+            waiting.insert(broker, since_ms + ERASE_AGAIN_MS);
         }
         Ok(all)
     }

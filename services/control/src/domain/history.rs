@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 
 use millrace_layers::metering::{self, DROP_REASONS, DropCause, LatencyClasses, Point, Resolution};
-use millrace_layers::{catalog, recount};
+use millrace_layers::{catalog, recount, webhooks};
 use millrace_storage::Read;
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 use utoipa::ToSchema;
 
+use super::error::of_one_tenant;
 use super::{BrokerRef, Caller, Control, Error, Permission, Result, brokers};
 use crate::limits::{HISTORY_BROKERS, HISTORY_LATE_MS, TIME_MS_MAX, TOO_LATE};
 
@@ -229,16 +231,22 @@ impl Control {
         Ok(MetricsHistory { step: span.step, step_ms: range.step_ms, points: range.points(windows) })
     }
 
-    /// For the sweep: removes old points of the next brokers in order of names, and repairs counters that an earlier build
+    /// For the sweep: removes old points and dead letters of the next brokers in order of names, and repairs counters that an earlier build
     /// did not have. Returns the name to continue with, `None` after the last one.
     pub async fn forget_history(&self, from: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
         let now_ms = self.now_ms();
         let page =
             self.look(|tx| async move { Ok(catalog::list(&tx, from, HISTORY_BROKERS).await?) }).await?;
-        for broker in &page {
-            self.write(|tx| async move { Ok(metering::forget_history(&tx, broker.id, now_ms).await?) })
-                .await?;
-            self.write(|tx| async move { Ok(recount::recount(&tx, broker.id).await?) }).await?;
+        for id in page.iter().map(|broker| broker.id) {
+            let cleaned = async {
+                self.write(|tx| async move { Ok(metering::forget_history(&tx, id, now_ms).await?) }).await?;
+                self.write(|tx| async move { Ok(webhooks::forget_dead_letters(&tx, id, now_ms).await?) })
+                    .await?;
+                self.write(|tx| async move { Ok(recount::recount(&tx, id).await?) }).await
+            };
+            if let Err(error) = of_one_tenant(cleaned.await)? {
+                warn!(%error, broker = id, "old metrics or dead letters of a broker could not be removed; a later round tries again");
+            }
         }
         let has_more = page.len() == HISTORY_BROKERS;
         Ok(page.last().filter(|_| has_more).map(|last| last.name.to_vec()))

@@ -18,6 +18,7 @@ mod claim_tokens;
 mod claims;
 mod connect_tokens;
 mod credential_batches;
+mod credential_room;
 mod credentials;
 mod delete_account;
 mod difference;

@@ -7,7 +7,9 @@ use millrace_layers::accounts::audit as logs;
 use millrace_layers::accounts::expiring::{self, Expiring, ExpiringKind};
 use millrace_storage::Transaction;
 use tracing::{info, warn};
+use uuid::Uuid;
 
+use super::error::of_one_tenant;
 use super::{
     Control, Erasures, Result, account_links, audit, change, claim_tokens, former, invitations, passkeys,
     sign_ups, web_sessions,
@@ -91,17 +93,24 @@ impl Control {
             let after = from.as_deref();
             let next = self.look(|tx| async move { Ok(logs::next_log(&tx, after).await?) }).await?;
             let Some(log) = &next else { return Ok(None) };
-            for _ in 0..AUDIT_TRIMS_MAX {
-                let is_old = |entry: &[u8]| audit::is_before(entry, before_ms);
-                let trimmed =
-                    self.write(|tx| async move { Ok(logs::trim(&tx, log, SWEPT_ROWS, is_old).await?) });
-                if trimmed.await? < SWEPT_ROWS {
-                    break;
-                }
+            if let Err(error) = of_one_tenant(self.trim_log(log, before_ms).await)? {
+                let log = Uuid::from_slice(log).unwrap_or_default();
+                warn!(%error, %log, "old entries of an audit log could not be removed; a later round tries again");
             }
             from = Some(log.to_vec());
         }
         Ok(from)
+    }
+
+    async fn trim_log(&self, log: &[u8], before_ms: u64) -> Result<()> {
+        let is_old = |entry: &[u8]| audit::is_before(entry, before_ms);
+        for _ in 0..AUDIT_TRIMS_MAX {
+            let trimmed = self.write(|tx| async move { Ok(logs::trim(&tx, log, SWEPT_ROWS, is_old).await?) });
+            if !trimmed.await? {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 

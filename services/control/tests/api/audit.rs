@@ -1,7 +1,10 @@
 //! The audit log: the entry of a change, the person behind a program, and what is left of a deleted organisation.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use axum::http::StatusCode;
-use millrace_control::Erasures;
+use millrace_control::{Erasures, Live, LiveAnswer, LiveBroker};
 use millrace_layers::accounts::audit;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -317,4 +320,75 @@ async fn a_denied_request_with_a_long_path_takes_little_of_the_log() {
     let (action, target) = (log.text("/items/0/action"), log.text("/items/0/target"));
     assert_eq!(action, "denied");
     assert!(target.starts_with("POST /") && target.ends_with("xxx...") && target.len() < 600, "{target}");
+}
+
+/// Counts what it is asked to do to clients, sessions and retained messages.
+#[derive(Default)]
+struct Counts(AtomicUsize);
+
+impl Counts {
+    fn count(&self) -> LiveAnswer<'_, ()> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+impl Live for Counts {
+    fn kick<'a>(&'a self, _: &'a LiveBroker, _: &'a str) -> LiveAnswer<'a, ()> {
+        self.count()
+    }
+
+    fn purge_session<'a>(&'a self, _: &'a LiveBroker, _: &'a str) -> LiveAnswer<'a, ()> {
+        self.count()
+    }
+
+    fn clear_retained<'a>(&'a self, _: &'a LiveBroker, _: &'a str) -> LiveAnswer<'a, ()> {
+        self.count()
+    }
+}
+
+/// Makes changes until the person has left behind as much as they may at once. Several tokens, so that no rate of requests refuses.
+async fn use_up_the_log(broker: &str, tokens: &[Client]) {
+    let rule = json!({ "effect": "allow", "action": "publish", "filter": "a/".repeat(80) });
+    let rules = vec![rule; 100];
+    for number in 0..1_500 {
+        let token = tokens[number % tokens.len()].with("idempotency-key", &format!("k{number}"));
+        let made = json!({ "user": format!("u{number}"), "rules": rules });
+        if token.post(&format!("{broker}/credentials"), made).await.status == StatusCode::TOO_MANY_REQUESTS {
+            return;
+        }
+    }
+    panic!("all changes are stored");
+}
+
+#[tokio::test]
+async fn nothing_is_done_to_clients_or_messages_without_an_entry() {
+    let counts = Arc::new(Counts::default());
+    let region = Region::new().await.live(Arc::clone(&counts));
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let token = async |scope: &str| {
+        let made = ann.post(&ann.own("/tokens"), json!({ "name": scope, "scopes": [scope] })).await;
+        region.stranger().with_token(made.text("/secret"))
+    };
+    let (writer, reader) = (token("clients:write").await, token("audit:read").await);
+    let makers = [token("access:write").await, token("access:write").await, token("access:write").await];
+    use_up_the_log(&broker, &makers).await;
+    let long = "%F0%9F%90%98".repeat(250);
+    let paths =
+        [format!("clients/{long}"), format!("sessions/{long}"), format!("retained/message?topic={long}")];
+    for path in paths {
+        let (before, mut done) = (counts.0.load(Ordering::Relaxed), 0);
+        let refused = loop {
+            let answer = writer.delete(&format!("{broker}/{path}")).await;
+            if answer.status != StatusCode::NO_CONTENT {
+                break answer;
+            }
+            done += 1;
+        };
+        refused.is(StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(counts.0.load(Ordering::Relaxed) - before, done, "{path:.8}");
+    }
+    reader.post(&format!("{broker}/suspend"), Value::Null).await.is(StatusCode::FORBIDDEN);
+    assert_eq!(reader.get(&ann.own("/audit")).await.column("action")[0], "denied");
 }

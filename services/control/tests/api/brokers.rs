@@ -268,3 +268,25 @@ async fn a_small_deleted_broker_waits_for_one_round_of_a_large_one() {
     assert!((1..1_000).contains(&rounds[1]), "{rounds:?}");
     assert!(rounds.iter().sum::<usize>() > 5_000, "{rounds:?}");
 }
+
+#[tokio::test]
+async fn brokers_with_nothing_to_erase_take_part_of_a_round_once() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let mut erasures = Erasures::default();
+    let delete = async |number: usize| {
+        for _ in 0..number {
+            ann.delete(&ann.broker().await).await.is(StatusCode::NO_CONTENT);
+        }
+        region.clock.move_on(5_000);
+    };
+    delete(2).await;
+    while region.control.erase(&mut erasures, 100).await.unwrap() > 0 {}
+    delete(1).await;
+    assert_eq!(
+        region.control.erase(&mut Erasures::default(), 2).await.unwrap(),
+        0,
+        "the first two take the round"
+    );
+    assert!(region.control.erase(&mut erasures, 2).await.unwrap() > 0, "their last pass is later");
+}

@@ -104,6 +104,41 @@ async fn each_expensive_request_waits_for_the_one_before_of_its_organisation() {
     }
 }
 
+#[tokio::test]
+async fn each_long_list_waits_for_the_expensive_request_before_of_its_organisation() {
+    let slow = Arc::new(Slow { begun: Notify::new(), end: Semaphore::new(0) });
+    let region = Region::new().await.live(Arc::clone(&slow));
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let get = |path: &str| {
+        let (ann, path) = (ann.clone(), format!("{broker}/{path}"));
+        tokio::spawn(async move { ann.get(&path).await })
+    };
+    let first = get("sessions");
+    slow.begun.notified().await;
+    let lists = [
+        "bans",
+        "claim-tokens",
+        "client-cas",
+        "credentials",
+        "groups",
+        "incidents",
+        "jwt-issuers",
+        "webhooks",
+        "webhooks/a/dead-letters",
+    ];
+    let all = lists.map(get);
+    sleep(Duration::from_millis(300)).await;
+    let answered = lists.iter().zip(&all).filter(|(_, asked)| asked.is_finished());
+    assert_eq!(answered.map(|(path, _)| *path).collect::<Vec<_>>(), <[&str; 0]>::default());
+    slow.end.add_permits(1);
+    first.await.unwrap().is(StatusCode::NOT_IMPLEMENTED);
+    for asked in all {
+        let status = asked.await.unwrap().status;
+        assert!(status == StatusCode::OK || status == StatusCode::NOT_FOUND, "{status}");
+    }
+}
+
 /// A server on which nothing can be published until a test lets it.
 struct Stuck(Semaphore);
 

@@ -106,6 +106,43 @@ async fn a_broker_has_no_more_credentials_than_it_may() {
 }
 
 #[tokio::test]
+async fn the_rules_of_all_credentials_of_a_broker_have_a_bound() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let name = ann.get(&broker).await.text("/name").to_owned();
+    let name = name.as_bytes();
+    let all = format!("{broker}/credentials");
+    let rules = json!([{ "effect": "allow", "action": "publish", "filter": "a" }]);
+    let with_rules = |user: &str| json!({ "user": user, "rules": rules });
+    ann.post(&all, with_rules("first")).await.is(StatusCode::CREATED);
+    let fill = region.store.run(|tx| async move {
+        let id = catalog::get(&tx, name, Read::Snapshot).await?.unwrap().id;
+        let counted = accounts::credential_rules(&tx, id, Read::Snapshot).await?;
+        assert!((50..200).contains(&counted), "{counted}");
+        accounts::count_credential_rules(&tx, id, (64 << 20) - 2 * counted)
+    });
+    fill.await.unwrap();
+    ann.post(&all, with_rules("last")).await.is(StatusCode::CREATED);
+    let refused = ann.post(&all, with_rules("more")).await;
+    assert!(refused.is(StatusCode::CONFLICT).text("/detail").contains("64 MiB"));
+    let batch = json!({ "devices": [{ "user": "more" }], "rules": rules });
+    ann.post(&format!("{broker}/credential-batches"), batch).await.is(StatusCode::CONFLICT);
+    let token = json!({ "name": "t", "user_prefix": "p", "uses_max": 9, "expires_at_ms": 1_000_100_000_000_u64, "rules": rules });
+    let token = ann.post(&format!("{broker}/claim-tokens"), token).await;
+    let claim = json!({ "token": token.is(StatusCode::CREATED).text("/secret"), "user": "p1" });
+    let device = region.stranger().with("idempotency-key", "a-device-of-the-factory-with-number-7");
+    device.post("/claim", claim.clone()).await.is(StatusCode::CONFLICT);
+    ann.post(&all, json!({ "user": "none" })).await.is(StatusCode::CREATED);
+    let change = |rules: &serde_json::Value| json!({ "rules": rules, "enabled": true });
+    ann.put(&format!("{all}/none"), "*", change(&rules)).await.is(StatusCode::CONFLICT);
+    ann.put(&format!("{all}/last"), "*", change(&json!([]))).await.is(StatusCode::OK);
+    ann.put(&format!("{all}/none"), "*", change(&rules)).await.is(StatusCode::OK);
+    ann.delete(&format!("{all}/first")).await.is(StatusCode::NO_CONTENT);
+    device.post("/claim", claim).await.is(StatusCode::CREATED);
+}
+
+#[tokio::test]
 async fn a_chosen_password_is_stored_as_argon2id_and_not_shown() {
     let region = Region::new().await;
     let ann = region.person().await;

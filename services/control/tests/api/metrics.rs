@@ -1,9 +1,10 @@
 //! The history of a broker's metrics.
 
+use axum::body::Bytes;
 use axum::http::StatusCode;
 use millrace_layers::metering::{self, Flush, Flushed, NewPoint, Point, Resolution, UsageReport};
-use millrace_layers::{BrokerId, catalog};
-use millrace_storage::Read;
+use millrace_layers::{BrokerId, catalog, retained};
+use millrace_storage::{KeyRange, RangeOptions, Read};
 use serde_json::{Value, json};
 
 use crate::tools::{Client, Region};
@@ -143,4 +144,29 @@ async fn a_sweep_removes_old_points() {
         all.await.unwrap().len()
     };
     assert_eq!((left(Resolution::Minute).await, left(Resolution::Hour).await), (0, 1));
+}
+
+#[tokio::test]
+async fn a_broker_that_cannot_be_swept_does_not_stop_the_sweep_of_others() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let mut brokers = [ann.broker().await, ann.broker().await];
+    // The sweep goes through them in order of names.
+    brokers.sort();
+    let [first, second] = [id_of(&region, &brokers[0]).await, id_of(&region, &brokers[1]).await];
+    let broken = region.store.run(|tx| async move {
+        retained::set(&tx, first, b"t", &Bytes::from_static(b"text")).await?;
+        let rows = tx.range(KeyRange::new([0], [255]), RangeOptions::first(10_000)).await?.items;
+        for row in rows.iter().filter(|row| row.value.ends_with(b"text")) {
+            tx.set(row.key.clone(), Bytes::from_static(b""))?;
+        }
+        Ok(())
+    });
+    broken.await.unwrap();
+    count(&region, second, Resolution::Minute, MINUTE - 26 * HOUR_MS, 1).await;
+    assert_eq!(region.control.forget_history(None).await.unwrap(), None);
+    let left = region
+        .store
+        .run(|tx| async move { metering::history(&tx, second, Resolution::Minute, 0, NOW_MS).await });
+    assert_eq!(left.await.unwrap().len(), 0);
 }

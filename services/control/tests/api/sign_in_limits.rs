@@ -95,3 +95,16 @@ async fn the_address_of_a_client_is_the_last_one_that_is_no_proxy() {
         assert_eq!(own.unwrap()["address"], expected, "{forwarded:?}");
     }
 }
+
+#[tokio::test]
+async fn bodies_of_strangers_that_cannot_be_read_count_for_their_rate() {
+    let region = Region::new().await;
+    let wrong = async |address: &str| post_from(&region, address, "/sign-in", json!({ "email": 1 })).await;
+    let mut read = 0;
+    while wrong("192.0.2.1").await.status == StatusCode::UNPROCESSABLE_ENTITY {
+        read += 1;
+        assert!(read < 5_000, "no rate limits them");
+    }
+    wrong("192.0.2.1").await.is(StatusCode::TOO_MANY_REQUESTS);
+    wrong("198.51.100.1").await.is(StatusCode::UNPROCESSABLE_ENTITY);
+}

@@ -39,20 +39,21 @@ pub async fn page(
     Ok((page.items.into_iter().map(read).collect::<LayerResult<_>>()?, page.more))
 }
 
-/// Removes the oldest entries of a log while they are old, at most `limit` of them, and returns their number. `is_old` gets an entry.
+/// Removes the oldest entries of a log while they are old, at most `limit` of them, and returns whether old ones may be left. `is_old`
+/// gets an entry.
 pub async fn trim(
     tx: &Transaction,
     organisation: &[u8],
     limit: usize,
     is_old: impl Fn(&[u8]) -> bool,
-) -> LayerResult<usize> {
+) -> LayerResult<bool> {
     let all = log(organisation).children();
     let page = tx.range(all.clone(), RangeOptions::first(limit).snapshot()).await?;
     let old = page.items.iter().take_while(|row| is_old(&row.value)).count();
     if let Some(last) = page.items[..old].last() {
         tx.clear_range(KeyRange { begin: all.begin, end: after(&last.key) })?;
     }
-    Ok(old)
+    Ok(page.more && old == page.items.len())
 }
 
 /// The first log with entries after the log `from`, in order of ids, as a snapshot read.
@@ -100,11 +101,20 @@ mod tests {
         assert_eq!(next(Some(b"other")), None);
         let trim =
             |limit| run(&database, async |tx| trim(tx, b"org", limit, |entry| entry < &b"c"[..]).await);
-        assert_eq!((trim(1), trim(9), trim(9)), (1, 1, 0));
+        assert_eq!((trim(1), trim(9), trim(9)), (true, false, false));
         let (left, _) = run(&database, async |tx| page(tx, b"org", None, 9).await);
         assert_eq!(text(&left), "dc");
         run(&database, async |tx| clear(tx, b"org"));
         assert!(run(&database, async |tx| page(tx, b"org", None, 3).await).0.is_empty());
         assert_eq!(run(&database, async |tx| page(tx, b"other", None, 3).await).0.len(), 2);
+    }
+    #[test]
+    fn long_old_entries_are_all_removed() {
+        let database = database();
+        for _ in 0..40 {
+            run(&database, async |tx| append(tx, b"org", 0, vec![b'o'; 60_000]));
+        }
+        while run(&database, async |tx| trim(tx, b"org", 500, |_| true).await) {}
+        assert!(run(&database, async |tx| page(tx, b"org", None, 3).await).0.is_empty());
     }
 }

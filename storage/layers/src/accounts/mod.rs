@@ -184,6 +184,16 @@ pub async fn credential_count(tx: &Transaction, broker: BrokerId, read: Read) ->
     rows::counter(tx, &Key::new(broker, tags::CREDENTIAL_COUNT), read).await
 }
 
+/// Adds to the bytes of the credentials' rules, as [`count_credentials`].
+pub fn count_credential_rules(tx: &Transaction, broker: BrokerId, more: i64) -> LayerResult<()> {
+    Ok(tx.atomic_add(Key::new(broker, tags::CREDENTIAL_RULES), more)?)
+}
+
+/// Negative if an earlier build, which did not count, has stored rules that were removed since.
+pub async fn credential_rules(tx: &Transaction, broker: BrokerId, read: Read) -> LayerResult<i64> {
+    Ok(rows::counter(tx, &Key::new(broker, tags::CREDENTIAL_RULES), read).await?.cast_signed())
+}
+
 #[must_use]
 pub fn credentials(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::CREDENTIAL)

@@ -6,12 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{WebhookId, enqueue, state, state::DeliveryFailure, state::WebhookState};
 use crate::{
+    BrokerId,
     error::{LayerError, LayerResult},
-    limits::{DEAD_LETTER_BYTES_MAX, DEAD_LETTERS_BYTES_MAX, DEAD_LETTERS_MAX, DEAD_LETTERS_PAGE_BYTES},
+    limits::{
+        DEAD_LETTER_BYTES_MAX, DEAD_LETTER_MS, DEAD_LETTERS_BYTES_MAX, DEAD_LETTERS_FORGOTTEN,
+        DEAD_LETTERS_MAX, DEAD_LETTERS_PAGE_BYTES,
+    },
     position::Position,
     rows::{self, Blob},
     tags,
-    tuple::Elements,
+    tuple::{Elements, Key},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,6 +164,31 @@ async fn make_room(
     Ok(())
 }
 
+/// Removes the oldest dead letters of each webhook of a broker while they are older than [`DEAD_LETTER_MS`], at most
+/// [`DEAD_LETTERS_FORGOTTEN`] of the broker, and returns how many.
+pub async fn forget_dead_letters(tx: &Transaction, broker: BrokerId, now_ms: u64) -> LayerResult<usize> {
+    let all = Key::new(broker, tags::DEAD_LETTER);
+    let (mut begin, mut removed) = (all.children().begin, 0);
+    while removed < DEAD_LETTERS_FORGOTTEN {
+        let options = RangeOptions { limit: 1, reverse: false, read: Read::Serializable };
+        let page = tx.range(KeyRange::new(begin.clone(), all.end()), options).await?;
+        let Some(row) = page.items.first() else { break };
+        let name = Elements::after(&all, &row.key)?.bytes()?;
+        let webhook = WebhookId { broker, name: std::str::from_utf8(&name).map_err(|_| CORRUPT)? };
+        let prefix = webhook.key(tags::DEAD_LETTER);
+        if take_head(&mut row.value.slice(2..))?.at_ms.saturating_add(DEAD_LETTER_MS) > now_ms {
+            begin = prefix.end().into();
+            continue;
+        }
+        let mut state = state::get(tx, webhook, Read::Serializable).await?;
+        remove_one(tx, webhook, &mut state, Elements::after(&prefix, &row.key)?.position()?).await?;
+        state.dead_letters_lost += 1;
+        state::set(tx, webhook, &state)?;
+        removed += 1;
+    }
+    Ok(removed)
+}
+
 /// Returns whether there was such a dead letter.
 pub(super) async fn remove_one(
     tx: &Transaction,
@@ -246,10 +275,13 @@ fn encode(head: &DeadLetterHead, event: &Bytes) -> LayerResult<Bytes> {
 }
 
 fn decode(id: Position, is_retried: bool, mut row: Bytes) -> LayerResult<StoredDeadLetter> {
-    row.try_get_u32()?;
-    let head: DeadLetterHead = serde_json::from_slice(&rows::take_sized(&mut row)?).map_err(|_| CORRUPT)?;
-    let DeadLetterHead { at_ms, attempts, failure } = head;
+    let DeadLetterHead { at_ms, attempts, failure } = take_head(&mut row)?;
     Ok(StoredDeadLetter { id, at_ms, attempts, failure, is_retried, event: row })
+}
+
+fn take_head(row: &mut Bytes) -> LayerResult<DeadLetterHead> {
+    row.try_get_u32()?;
+    serde_json::from_slice(&rows::take_sized(row)?).map_err(|_| CORRUPT)
 }
 
 const CORRUPT: LayerError = LayerError::Corrupt("letter");

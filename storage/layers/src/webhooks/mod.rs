@@ -29,7 +29,9 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-pub use dead_letters::{NewDeadLetter, StoredDeadLetter, add_test, dead_letters, remove, send_again};
+pub use dead_letters::{
+    NewDeadLetter, StoredDeadLetter, add_test, dead_letters, forget_dead_letters, remove, send_again,
+};
 pub use deliver::{DeliveryOutcome, DeliveryWork, TakenDelivery, WaitingEvents, settle, status, take};
 pub use log::{DeliveryRecord, deliveries};
 pub use state::{DeliveryFailure, WebhookState};

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use millrace_storage::{Database, Transaction, block_on};
+use millrace_storage::{Database, Read, Transaction, block_on};
 
 use super::*;
 use crate::{
@@ -218,6 +218,28 @@ fn a_test_event_is_sent_at_once_also_while_the_queue_waits() {
     assert_eq!(taken(&database, "pod", 5), TakenDelivery::RetryAt(1_000_000));
     run(&database, async |tx| WEBHOOK.retry_now(tx).await);
     assert_eq!(bodies(&work(&database, "pod", 5)), ["x"]);
+}
+
+#[test]
+fn dead_letters_are_removed_after_thirty_days() {
+    let database = database();
+    let other = WebhookId { name: "zzz", ..WEBHOOK };
+    for (webhook, version, at_ms) in [(WEBHOOK, 1, 1_000), (WEBHOOK, 2, 5_000), (other, 3, 2_000)] {
+        let failure = Some(DeliveryFailure { at_ms, ..failure(410) });
+        let letter = NewDeadLetter { id: Position::end_of(version), attempts: 1, failure, event: "x".into() };
+        run(&database, async |tx| {
+            let mut state = state::get(tx, webhook, Read::Serializable).await?;
+            dead_letters::add(tx, webhook, &mut state, &letter).await?;
+            state::set(tx, webhook, &state)
+        });
+    }
+    let day_ms = 86_400_000;
+    let forget = |now_ms| run(&database, async |tx| forget_dead_letters(tx, BROKER, now_ms).await);
+    assert_eq!((forget(30 * day_ms), forget(30 * day_ms + 2_000)), (0, 2));
+    let left = all_letters(&database);
+    assert_eq!(left.iter().map(|letter| letter.at_ms).collect::<Vec<_>>(), [5_000]);
+    let state = run(&database, async |tx| state::get(tx, WEBHOOK, Read::Snapshot).await);
+    assert_eq!((state.dead_letters, state.dead_letter_bytes, state.dead_letters_lost), (1, 1, 1));
 }
 
 #[test]
