@@ -35,7 +35,6 @@ pub fn set_outside_secret(secret: [u8; 32]) {
 }
 
 impl HashKey {
-    /// A key that needs the operator's secret.
     fn halved(id: u32, key: [u8; 32], outside: &[u8; 32]) -> Self {
         Self { id, key, check: Some(half(outside, b"check", &key)) }
     }

@@ -100,7 +100,6 @@ pub async fn replayed(owned: &Owned<'_>, filter: &[u8]) -> LayerResult<()> {
     Ok(())
 }
 
-/// Returns whether there was a subscription.
 pub async fn unsubscribe(owned: &Owned<'_>, filter: &[u8]) -> LayerResult<bool> {
     let (tx, id) = (owned.tx, owned.id());
     let Some(row) = rows::get(tx, id, filter).await? else { return Ok(false) };

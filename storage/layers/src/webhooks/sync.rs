@@ -26,7 +26,6 @@ pub struct WantedQueues {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Synced {
-    /// Filters whose streams have changed.
     pub changed: BTreeSet<Bytes>,
     /// Webhooks and filters beyond a limit.
     pub refused: Vec<(String, String)>,
