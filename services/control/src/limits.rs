@@ -283,6 +283,7 @@ pub(crate) const IN_FORCE_MS: u64 = 2_000;
 /// Denials of one caller in a minute that the audit log records, so that a program that repeats a request does not fill
 /// it.
 pub(crate) const DENIALS_PER_MINUTE: u32 = 10;
+pub(crate) const ACCOUNT_DENIALS_PER_MINUTE: u32 = 6 * DENIALS_PER_MINUTE;
 /// Requests of one API token, person or (without credentials) address in a second; the burst is ten times as large.
 pub(crate) const REQUESTS_PER_SECOND: u32 = 50;
 /// Requests of one person with all their API tokens in a second; the burst is ten times as large. Otherwise the tokens of one

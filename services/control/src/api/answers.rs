@@ -12,42 +12,31 @@ use futures_util::stream;
 use uuid::Uuid;
 
 use super::problem::{ApiResult, Problem};
-use super::shares::{HolderShares, Share};
+use super::shares::{HeldAmounts, HolderShares, Share};
 use crate::domain::Caller;
 use crate::limits::{
     ANSWER_BYTES_COUNTED, ANSWER_BYTES_EACH_MAX, ANSWER_BYTES_MAX, ANSWER_BYTES_WRITTEN, HOLDER_DIVISOR,
 };
 
+/// Answers of changes are counted apart, because they are never refused: they must not take the room of reads.
 #[derive(Clone, Default)]
-pub(crate) struct AnswerPermits(HolderShares);
+pub(crate) struct AnswerPermits {
+    reads: HolderShares,
+    changes: HolderShares,
+}
 
 impl AnswerPermits {
-    /// Counts a long answer until its client has read it, unless too much waits already, of the account or in all.
-    fn take(&self, account: Uuid, bytes: usize, is_change: bool) -> ApiResult<Share> {
-        self.0.take(vec![account], bytes, |held, _| {
-            if is_change {
-                return Ok(());
-            }
-            let (free, own) = (ANSWER_BYTES_MAX.saturating_sub(held.all), held.of(account));
-            // The more is held, the less one account may have, so that a few accounts never take all; an account's first may
-            // exceed its part, because a caller with no other could not make room for it by reading.
-            let most = ANSWER_BYTES_EACH_MAX.min(free / HOLDER_DIVISOR);
-            if own > 0 && own + bytes > most {
-                return Err(unread());
-            }
-            if bytes > free {
-                let detail = "this server holds as many unread answers as it may: try again later";
-                return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
-            }
-            Ok(())
-        })
+    /// Refuses a change with a long answer if the account has not read earlier ones; otherwise counts the answer while the change is
+    /// made.
+    pub(super) fn reserve(&self, account: Uuid, bytes: usize) -> ApiResult<Share> {
+        self.changes.take(vec![account], bytes, |held, _| has_room(held, account, bytes))
     }
 
-    /// Refuses a change of an account that has not read its earlier answers.
-    pub(super) fn may_change(&self, account: Uuid) -> ApiResult<()> {
-        match self.0.lock().of(account) > ANSWER_BYTES_EACH_MAX {
-            true => Err(unread()),
-            false => Ok(()),
+    /// Counts a long answer until its client has read it, unless too much waits already, of the account or in all.
+    fn take(&self, account: Uuid, bytes: usize, is_change: bool) -> ApiResult<Share> {
+        match is_change {
+            true => self.changes.take(vec![account], bytes, |_, _| Ok(())),
+            false => self.reads.take(vec![account], bytes, |held, _| has_room(held, account, bytes)),
         }
     }
 
@@ -82,9 +71,20 @@ impl AnswerPermits {
     }
 }
 
-fn unread() -> Problem {
-    let detail = "earlier answers to you wait until you read them: read them, and then ask again";
-    Problem::new(StatusCode::TOO_MANY_REQUESTS, detail)
+fn has_room(held: &HeldAmounts, account: Uuid, bytes: usize) -> ApiResult<()> {
+    let (free, own) = (ANSWER_BYTES_MAX.saturating_sub(held.all), held.of(account));
+    // The more is held, the less one account may have, so that a few accounts never take all; an account's first may
+    // exceed its part, because a caller with no other could not make room for it by reading.
+    let most = ANSWER_BYTES_EACH_MAX.min(free / HOLDER_DIVISOR);
+    if own > 0 && own + bytes > most {
+        let detail = "earlier answers to you wait until you read them: read them, and then ask again";
+        return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
+    }
+    if bytes > free {
+        let detail = "this server holds as many unread answers as it may: try again later";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(read.len(), BYTES);
         assert_eq!(ask(1).await.status(), StatusCode::OK);
         drop(held);
-        let left = answers.0.lock();
+        let left = answers.reads.lock();
         assert_eq!((left.all, left.holders()), (0, 0));
     }
 
@@ -135,7 +135,7 @@ mod tests {
                 held.push(answer);
             }
         }
-        let all = answers.0.lock().all;
+        let all = answers.reads.lock().all;
         assert!(all <= ANSWER_BYTES_MAX, "{all}");
         assert_eq!(answers.hold(Some(&caller(100)), false, long(1 << 20)).await.status(), StatusCode::OK);
     }
@@ -151,20 +151,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_of_changes_are_never_refused_and_count_for_later_requests() {
-        const BYTES: usize = ANSWER_BYTES_EACH_MAX / 4;
-        let (answers, mut held) = (AnswerPermits::default(), Vec::new());
+    async fn answers_of_changes_are_never_refused_and_take_no_room_of_reads() {
+        let answers = AnswerPermits::default();
+        let (ann, eve) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let mut held = Vec::new();
         for _ in 0..5 {
-            assert!(answers.may_change(Uuid::from_u128(1)).is_ok());
-            held.push(answers.hold(Some(&caller(1)), true, long(BYTES)).await);
+            held.push(answers.hold(Some(&caller(2)), true, long(ANSWER_BYTES_MAX / 4)).await);
         }
         assert!(held.iter().all(|answer| answer.status() == StatusCode::OK));
-        assert!(answers.may_change(Uuid::from_u128(1)).is_err());
-        assert!(answers.may_change(Uuid::from_u128(2)).is_ok());
-        let read = answers.hold(Some(&caller(1)), false, long(BYTES)).await;
-        assert_eq!(read.status(), StatusCode::TOO_MANY_REQUESTS);
+        for (account, status) in
+            [(eve, StatusCode::TOO_MANY_REQUESTS), (ann, StatusCode::SERVICE_UNAVAILABLE)]
+        {
+            let refused = answers.reserve(account, 1 << 20).err().unwrap().into_response();
+            assert_eq!(refused.status(), status);
+        }
+        assert_eq!(answers.hold(Some(&caller(1)), false, long(1 << 20)).await.status(), StatusCode::OK);
         held.clear();
-        assert!(answers.may_change(Uuid::from_u128(1)).is_ok());
+        let shares: Vec<_> = std::iter::from_fn(|| answers.reserve(eve, 2 << 20).ok()).take(100).collect();
+        assert!((8..=16).contains(&shares.len()), "{}", shares.len());
+        assert!(answers.reserve(ann, 2 << 20).is_ok());
     }
 
     #[tokio::test]

@@ -19,7 +19,7 @@ use crate::domain::{
     BrokerRef, Claim, ClaimAnswer, ClaimToken, Error, MadeBatch, NewClaimToken, NewCredentialBatch, Once,
     Permission, RequestSource, ShownClaimToken,
 };
-use crate::limits::{CLAIM_BYTES_MAX, CLAIM_KEY_BYTES_MIN};
+use crate::limits::{BATCH_RULES_BYTES_MAX, CLAIM_BYTES_MAX, CLAIM_KEY_BYTES_MIN};
 use crate::secret::Secret;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -99,6 +99,8 @@ async fn create_credential_batch(
     let at = at.at();
     // The permission comes first, so that strangers cannot use up what the organisation may make.
     api.control().may(&caller, at.organisation, Permission::AccessWrite).await?;
+    // The answer repeats the rules for each device.
+    let _reserved = api.answers().reserve(caller.account(), BATCH_RULES_BYTES_MAX)?;
     let turn = api.budget().own_turn_of_change(at.organisation, caller.account()).await?;
     let hashing = match value.scram {
         true => Some(api.hashing().own_turn_of_change(at.organisation, caller.account()).await?),

@@ -72,7 +72,7 @@ async fn note_denial(api: &Api, known: &RequestNotes, (what, reason): (&str, &st
         percent_decode_str(organisation.split('/').next().unwrap_or_default()).decode_utf8_lossy();
     let organisation = Uuid::try_parse(&organisation);
     if let (Some(caller), Ok(organisation)) = (known.0.caller.get(), organisation)
-        && api.rates().audit_entry(caller.id())
+        && api.rates().denial(caller)
         && let Err(error) = api.control().note_denied(caller, organisation, (what, reason)).await
     {
         tracing::warn!(%error, "a request was denied, and the audit log lacks its entry: see whether the store answers");

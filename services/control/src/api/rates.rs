@@ -16,13 +16,13 @@ use millrace_access::model::ClientLimits;
 use uuid::Uuid;
 
 use super::problem::{ApiResult, Problem};
-use crate::domain::Result;
+use crate::domain::{Caller, Result};
 use crate::forgetting::Forgetting;
 use crate::limits::{
-    ACCOUNT_REQUESTS_PER_SECOND, ACCOUNTS_MET_PER_HOUR, ADDRESS_CHANGES_PER_HOUR, BATCH_DEVICES_AT_ONCE,
-    BATCH_DEVICES_PER_SECOND, CLAIMS_PER_MINUTE, CLAIMS_PER_SECOND, DENIALS_PER_MINUTE, GUESSES_PER_MINUTE,
-    INVITATIONS_PER_HOUR, MAILS_PER_HOUR, PASSWORD_RESET_EVERY, PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND,
-    SIGN_INS_PER_MINUTE,
+    ACCOUNT_DENIALS_PER_MINUTE, ACCOUNT_REQUESTS_PER_SECOND, ACCOUNTS_MET_PER_HOUR, ADDRESS_CHANGES_PER_HOUR,
+    BATCH_DEVICES_AT_ONCE, BATCH_DEVICES_PER_SECOND, CLAIMS_PER_MINUTE, CLAIMS_PER_SECOND,
+    DENIALS_PER_MINUTE, GUESSES_PER_MINUTE, INVITATIONS_PER_HOUR, MAILS_PER_HOUR, PASSWORD_RESET_EVERY,
+    PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND, SIGN_INS_PER_MINUTE,
 };
 use crate::network::network;
 use crate::secret::Hash as SecretHash;
@@ -56,6 +56,8 @@ pub(crate) struct Rates {
     invited: Limiter<Email>,
     /// Entries of denied requests and of repeated claims in the audit log, by caller or claim token.
     audit_entries: Limiter<Uuid>,
+    /// The same by account, because a person may make many API tokens.
+    audit_entries_of_account: Limiter<Uuid>,
     claims: Limiter<Option<IpAddr>>,
     /// Claims of devices, by the hash of the claim token that they show.
     claims_by: Limiter<SecretHash>,
@@ -100,6 +102,7 @@ impl Rates {
                 Quota::per_second(count(BATCH_DEVICES_PER_SECOND)).allow_burst(count(BATCH_DEVICES_AT_ONCE)),
             ),
             audit_entries: Limiter::hidden(Quota::per_minute(count(DENIALS_PER_MINUTE))),
+            audit_entries_of_account: Limiter::hidden(Quota::per_minute(count(ACCOUNT_DENIALS_PER_MINUTE))),
         }
     }
 
@@ -186,6 +189,10 @@ impl Rates {
 
     pub(crate) fn audit_entry(&self, who: Uuid) -> bool {
         self.audit_entries.take(&who).is_ok()
+    }
+
+    pub(crate) fn denial(&self, caller: &Caller) -> bool {
+        self.audit_entry(caller.id()) && self.audit_entries_of_account.take(&caller.account()).is_ok()
     }
 
     pub(crate) fn claim(&self, address: Option<IpAddr>) -> ApiResult<()> {
