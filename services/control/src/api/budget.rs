@@ -63,7 +63,7 @@ struct BudgetQueues {
 type AccountKey = (Uuid, bool);
 
 struct TenantBudget {
-    /// Of the requests that read, and of changes.
+    /// Places of requests that read, and those of changes.
     places: [Arc<Semaphore>; 2],
     /// The request that reads and is next; the others wait behind it.
     reads: Arc<Semaphore>,

@@ -47,7 +47,8 @@ impl<'a> SubscribeFilters<'a> {
     pub fn has_shared_no_local(&self) -> bool {
         let mut r = Reader::new(self.0);
         while let Ok((filter, options)) = read_filter(&mut r, self.1) {
-            if options.no_local && filter.starts_with(b"$share/") {
+            let share = || topic::Filter::parse(utf8(filter).ok()?)?.share;
+            if options.no_local && filter.starts_with(b"$share/") && share().is_some() {
                 return true;
             }
         }
