@@ -114,6 +114,7 @@ impl Process {
         }
     }
 
+    /// Whether other pods use the store, too.
     pub(crate) fn is_shared(&self) -> bool {
         self.config.pod.is_some()
     }
