@@ -64,7 +64,8 @@ type AccountKey = (Uuid, bool);
 
 struct TenantBudget {
     places: Arc<Semaphore>,
-    /// The request that reads and is next; the others wait behind it, so that a change waits for two requests at most.
+    /// A permit for the read that is next; the other reads wait behind it, so that a change waits for at most two reads: the one that
+    /// runs and the next.
     reads: Arc<Semaphore>,
     /// Requests that run or wait, by kind.
     requests: HashMap<RequestKind, usize>,
@@ -83,8 +84,9 @@ pub(crate) struct SharedPermit {
 }
 
 impl Turn {
-    /// A shared permit for the holder of an organisation's own turn of a change. The person's permit comes first, so that a
-    /// person with many organisations stands in the shared queue once.
+    /// A shared permit for the holder of an organisation's own turn of a change; a read could deadlock with [`RequestBudget::wait`],
+    /// where the person's permit comes before the organisation's. The person's permit comes before the shared one, so that a person
+    /// with many organisations stands in the shared queue once.
     pub(crate) async fn shared(&self) -> ApiResult<SharedPermit> {
         self.noted.shared(acquire(Arc::clone(&self.noted.of_account)).await?).await
     }
@@ -134,23 +136,24 @@ impl RequestBudget {
         self.wait(organisation, account, RequestKind::Read).await
     }
 
-    /// A turn that does not wait for the requests that read, but for one: people change bans and spend caps in a hurry.
+    /// A turn that waits for at most two reads of its organisation: people change bans and spend caps in a hurry.
     pub(crate) async fn turn_of_change(&self, organisation: Uuid, account: Uuid) -> ApiResult<Turn> {
         self.wait(organisation, account, RequestKind::Change).await
     }
 
-    /// As [`RequestBudget::turn`], however many requests of the organisation wait: an answer that has begun cannot be refused any more. The
-    /// shares of streams limit how many such answers there are.
+    /// As [`RequestBudget::turn`], however many requests of the organisation wait: an answer that has begun cannot be refused any more.
+    /// `StreamPermits` limits how many exports run.
     pub(crate) async fn turn_of_export(&self, organisation: Uuid, account: Uuid) -> ApiResult<Turn> {
         self.wait(organisation, account, RequestKind::Export).await
     }
 
-    /// A turn without a shared permit, so that others need not wait for it. For a request that waits for pods, for seconds if one
-    /// does not answer, or that takes shared permits later by [`Turn::shared`].
+    /// A turn without a shared permit, so that other organisations need not wait for it: for a request that waits for pods, for seconds
+    /// if one does not answer.
     pub(crate) async fn own_turn(&self, organisation: Uuid, account: Uuid) -> ApiResult<Turn> {
         self.own(organisation, account, RequestKind::Read).await
     }
 
+    /// The same for a change, which may take shared permits later by [`Turn::shared`].
     pub(crate) async fn own_turn_of_change(&self, organisation: Uuid, account: Uuid) -> ApiResult<Turn> {
         self.own(organisation, account, RequestKind::Change).await
     }
