@@ -5,7 +5,7 @@ import type { HtmlTagDescriptor, Plugin } from 'vite'
 import { scriptsOf } from './budget.ts'
 import { FIRST_PAGE } from './firstPage.ts'
 
-/** Without it the whole page is laid out again when the font arrives. */
+/** The font that is preloaded: otherwise the whole page would be laid out again when it arrives. */
 const FONT = /inter-latin-wght-normal-[^/]*\.woff2$/
 
 const link = (attrs: HtmlTagDescriptor['attrs']): HtmlTagDescriptor => ({

@@ -251,7 +251,7 @@ impl KnownUsage {
 
 fn counted(more: &Reading) -> Point {
     Point {
-        // A connection may have ended just before the last reading assumed.
+        // A connection may have ended before the time up to which the last reading counted it.
         connected_ms: more.connected_ms.cast_signed().max(0).cast_unsigned(),
         messages_in: more.all_received[0],
         messages_out: more.messages_delivered,
