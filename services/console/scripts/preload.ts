@@ -1,5 +1,5 @@
 // Names the scripts of a broker's overview and the font of its text in the page, so that the browser asks for them together with the
-// first script. Without it the browser finds them only after it has run that one.
+// first script. Otherwise it would find them only when it runs that script.
 
 import type { HtmlTagDescriptor, Plugin } from 'vite'
 import { scriptsOf } from './budget.ts'
