@@ -44,7 +44,7 @@ export default defineConfig({
       input: ['index.html', 'operator.html'],
       // Rolldown alone writes a file for each set of pages that shares a module: the first page loaded ninety files in a
       // chain. A group takes its modules and everything that they need: what the first pages share goes into one file, the
-      // rest of the overview into a second, and modules of three or more other pages into a third. React, the router and the
+      // rest of each first page into a file of its own (overview, forms), and modules of three or more other pages into another. React, the router and the
       // queries have a file of their own, which a browser keeps when a release changes only the console.
       output: {
         codeSplitting: {

@@ -67,7 +67,7 @@ impl Future for Sleep {
             return Poll::Ready(());
         }
         if first && !set(&self.timer, Wait { due: self.due, alarm }) {
-            // No thread could be started; to wait too short is better than never to end.
+            // No thread could be started; a wait that is too short is better than one that never ends.
             return Poll::Ready(());
         }
         Poll::Pending

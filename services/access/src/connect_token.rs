@@ -67,7 +67,7 @@ impl ConnectTokenClaims {
     }
 
     /// Checks the signature alone: the caller compares broker, expiry and client. Accepts the newest key only, because a
-    /// copy of the store may reveal older ones.
+    /// copy of the store reveals those from before `secret_key_file`.
     pub fn open(keys: &HashKeys, token: &[u8]) -> Result<Self, ConnectTokenRefusal> {
         let read = || {
             let text = std::str::from_utf8(token).ok().filter(|text| text.len() <= BYTES_MAX)?;

@@ -42,7 +42,7 @@ impl<J> AuthenticationQueue<J> {
 
     /// Queues a job while the broker has fewer jobs than its tenant may add, so that one tenant takes
     /// half of the queue at most, one broker a third, and a newcomer finds room. The same holds for an
-    /// address within its broker's limit; at that limit, the address evicts its own oldest job.
+    /// address within its broker's limit; at either limit, an address that has jobs evicts its oldest one.
     pub fn push(
         &self,
         tenant: &Arc<str>,

@@ -19,7 +19,7 @@ pub(crate) struct FairRotation<K, Q> {
     /// No child is empty.
     children: HashMap<K, Q>,
     /// Children that have had a turn, the next one first.
-    order: VecDeque<K>,
+    served: VecDeque<K>,
     /// The other children, the newest last.
     without_turn: VecDeque<K>,
     next: NextChild,
@@ -39,7 +39,7 @@ impl<K, Q> Default for FairRotation<K, Q> {
     fn default() -> Self {
         Self {
             children: HashMap::new(),
-            order: VecDeque::new(),
+            served: VecDeque::new(),
             without_turn: VecDeque::new(),
             next: NextChild::Newest,
             len: 0,
@@ -72,7 +72,7 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> FairRotation<K, Q> {
         for _ in 0..3 {
             let (key, next) = match self.next {
                 NextChild::Newest => (self.without_turn.pop_back(), NextChild::Served),
-                NextChild::Served => (self.order.pop_front(), NextChild::Oldest),
+                NextChild::Served => (self.served.pop_front(), NextChild::Oldest),
                 NextChild::Oldest => (self.without_turn.pop_front(), NextChild::Newest),
             };
             self.next = next;
@@ -96,20 +96,20 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for FairRotation<K, Q> {
         let job = self.children.get_mut(&key)?.pop();
         self.len -= usize::from(job.is_some());
         if !self.remove_if_empty(&key) {
-            self.order.push_back(key);
+            self.served.push_back(key);
         }
         job
     }
 
     fn evict(&mut self) -> Option<Q::Job> {
-        let children = self.order.iter().chain(&self.without_turn).take(EVICTION_LOOKS).enumerate();
+        let children = self.served.iter().chain(&self.without_turn).take(EVICTION_LOOKS).enumerate();
         let (at, key) = children.max_by_key(|(_, key)| self.get(key).map_or(0, Turns::len))?;
         let key = key.clone();
         let job = self.children.get_mut(&key)?.evict();
         self.len -= usize::from(job.is_some());
         if self.remove_if_empty(&key) {
-            match at.checked_sub(self.order.len()) {
-                None => self.order.remove(at),
+            match at.checked_sub(self.served.len()) {
+                None => self.served.remove(at),
                 Some(at) => self.without_turn.remove(at),
             };
         }
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(rotation.len(), 6);
         let order: Vec<_> = std::iter::from_fn(|| rotation.pop()).collect();
         assert_eq!(order, ["c1", "a3", "b2", "a1", "b1", "a2"]);
-        assert_eq!((rotation.len(), rotation.children.len(), rotation.order.len()), (0, 0, 0));
+        assert_eq!((rotation.len(), rotation.children.len(), rotation.served.len()), (0, 0, 0));
     }
 
     #[test]
@@ -199,6 +199,6 @@ mod tests {
         for _ in 0..3 {
             assert!(rotation.evict().is_some());
         }
-        assert_eq!((rotation.evict(), rotation.len(), rotation.order.len()), (None, 0, 0));
+        assert_eq!((rotation.evict(), rotation.len(), rotation.served.len()), (None, 0, 0));
     }
 }

@@ -15,7 +15,7 @@ export const OVERVIEW = [
 export const FIRST_PAGE = ['src/main.tsx', ...OVERVIEW]
 /** The same for operators. */
 export const OPERATOR_PAGE = ['src/operator/main.tsx', 'src/operator/Overview.tsx']
-/** Modules that tenants and operators share. */
+/** Modules that both first pages need: one that is missing here costs both of them a further file. */
 export const BOTH_PAGES = [
   'src/mount.tsx',
   'src/favicon.svg',
@@ -56,7 +56,7 @@ export const BOTH_PAGES = [
   '@tanstack/react-router/dist/esm/useSearch.js',
   'vite/preload-helper.js',
 ]
-/** Forms and questions, which the first page of operators has and that of tenants has not. */
+/** Modules, such as forms, that the first page of operators needs and that of tenants does not. */
 export const FORMS = [
   'src/shell/Card.tsx',
   'src/lib/prometheus.ts',

@@ -1,11 +1,11 @@
 // Names the scripts of a broker's overview and the font of its text in the page, so that the browser asks for them together with the
-// first script. Without it the browser finds them only after it has run that one.
+// first script. Otherwise it would find them only when it runs that script.
 
 import type { HtmlTagDescriptor, Plugin } from 'vite'
 import { scriptsOf } from './budget.ts'
 import { FIRST_PAGE } from './firstPage.ts'
 
-/** Without it the whole page is laid out again when the font arrives. */
+/** The font that is preloaded: otherwise the whole page would be laid out again when it arrives. */
 const FONT = /inter-latin-wght-normal-[^/]*\.woff2$/
 
 const link = (attrs: HtmlTagDescriptor['attrs']): HtmlTagDescriptor => ({

@@ -213,8 +213,8 @@ pub struct Metrics {
     /// Stored messages now. A message counts once for each filter for which it is stored.
     pub stored_messages: u64,
     pub stored_bytes: u64,
-    /// Time from a stored QoS 1 or 2 message to its PUBACK or PUBREC, in the minutes among the last two that have ended,
-    /// because servers report latency at their ends. Null: no message was stored.
+    /// Time that a QoS 1 or 2 message waits to be stored, before its PUBACK or PUBREC, in the minutes among the last two that have
+    /// ended, because servers report latency at their ends. Null: no message was stored.
     pub puback: Option<Latency>,
     /// Time from reading a PUBLISH of any QoS until an event loop has handed it to its connected subscribers, in the same
     /// minutes. Null: no delivery was measured.

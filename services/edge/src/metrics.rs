@@ -245,6 +245,7 @@ impl CoreCounters {
 }
 
 impl BrokerCounters {
+    /// In the order of [`DropCause`].
     pub(crate) fn drops(&self) -> [u64; DROP_REASONS] {
         [
             &self.dropped_busy,

@@ -32,7 +32,7 @@ use crate::webhooks::Webhooks;
 /// An event loop without a turn for this long counts as stuck.
 const STUCK_MS: Millis = 5_000;
 
-/// Limits log lines that unknown clients can cause to one a minute.
+/// Limits the log lines that unknown clients can cause: one a minute of each kind.
 #[derive(Debug, Default)]
 pub(crate) struct LogThrottles {
     pub(crate) accept_failed: Throttle,
@@ -65,7 +65,7 @@ pub(crate) struct Process {
     pub(crate) brokers: Arc<Brokers>,
     pub(crate) addresses: Addresses,
     pub(crate) tls: Option<Tls>,
-    pub(crate) notices: LogThrottles,
+    pub(crate) log_throttles: LogThrottles,
     pub(crate) gateways: RecentPeers,
     pub(crate) health_checks: RecentPeers,
     pub(crate) authenticator: Authenticator,
@@ -114,6 +114,7 @@ impl Process {
         }
     }
 
+    /// Whether other pods use the store, too.
     pub(crate) fn is_shared(&self) -> bool {
         self.config.pod.is_some()
     }

@@ -1,4 +1,4 @@
-//! Remembers the addresses that recently connected to a port, for operators: gateways, and those that ask for the health.
+//! Remembers, for operators, the addresses that recently connected to a port: gateways, and clients of `/healthz`.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -31,7 +31,6 @@ impl RecentPeers {
         peer.last_at_ms = now_ms;
     }
 
-    /// In order of addresses.
     pub fn list(&self) -> Vec<(IpAddr, RecentPeer)> {
         let peers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = peers.iter().map(|(address, peer)| (*address, *peer)).collect();

@@ -144,7 +144,7 @@ fn start_with<T>(config: Config, database: Option<Database>, run: LoopStarter<T>
         _reporters: reporters,
         addresses: Addresses::new(files::address_limits(&config.limits), config.unlimited_from.clone()),
         tls,
-        notices: LogThrottles::default(),
+        log_throttles: LogThrottles::default(),
         gateways: RecentPeers::default(),
         health_checks: RecentPeers::default(),
         authenticator: Authenticator::start(&config.authentication, clock, &mailboxes)?,

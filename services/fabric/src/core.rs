@@ -34,8 +34,8 @@ struct PeerPod {
     epoch: u32,
     /// False after [`FabricLimits::pod_gone_ms`] without a Hello, whatever other frames came.
     is_alive: bool,
-    /// The pod has answered every join, or it began while this pod listened, so all its later
-    /// losses show.
+    /// The pod began while this pod listened, or no join waits for its answer any more (even if all tries failed), so its later losses
+    /// show.
     is_known: bool,
 }
 
@@ -255,8 +255,9 @@ impl FabricCore {
         );
         self.count_pods();
         if begins_epoch {
-            self.sink.pod_came(pod, name, epoch == 0);
-            self.inbox.began(pod, epoch == 0);
+            let is_new = epoch == 0;
+            self.sink.pod_came(pod, name, is_new);
+            self.inbox.sends_all(pod, is_new);
         } else if now >= self.settled_at {
             // This Hello of an earlier pod came late. Confirmed joins lack that pod's answer, so
             // they are announced again.
@@ -274,8 +275,8 @@ impl FabricCore {
         }
     }
 
-    /// Marks pods as gone that sent no Hello in time. A known pod is removed only after an outage
-    /// so long that it must return with another epoch.
+    /// Marks pods as gone that sent no Hello in time. A known pod is removed only after an outage so long that it must return with
+    /// another epoch; twice `outage_ms_max`, because the pod notices its outage later.
     fn mark_gone(&mut self, now: Millis) {
         let gone_ms = u64::from(self.limits.pod_gone_ms);
         let forgotten_ms = gone_ms + 2 * u64::from(self.limits.outage_ms_max);
@@ -344,7 +345,7 @@ impl FabricCore {
         for (id, pod) in &mut self.pods {
             if !pod.is_known && !self.joins.waits_for(*id) {
                 pod.is_known = true;
-                self.inbox.began(*id, true);
+                self.inbox.sends_all(*id, true);
                 self.sink.pod_came(*id, &pod.name, false);
             }
         }

@@ -1,6 +1,5 @@
-//! Every setting of `millrace serve` but the limits, with unit, default and description. Settings
-//! are declared here alone; the TOML file and the environment use the same names (see
-//! [`crate::settings`]).
+//! The settings of `millrace serve`, with unit, default and description; groups of settings, such as the limits, have modules of
+//! their own. The TOML file and the environment use the same names (see [`crate::settings`]).
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -180,7 +179,8 @@ fn broker_name(text: &str) -> Result<String, String> {
 pub(crate) struct OperatorTokenFile(pub(crate) OperatorTokens);
 
 fn operator_token(file: &str) -> Result<OperatorTokenFile, String> {
-    let text = std::fs::read_to_string(file).map_err(|error| format!("a file that can be read ({error})"))?;
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("a file that can be read is allowed ({error})"))?;
     OperatorTokens::parse(&text).map(OperatorTokenFile).map_err(|why| {
         format!("a file with one token, or with lines of a name and a token, is allowed: {why}")
     })

@@ -108,7 +108,7 @@ struct LatestIncidents {
 }
 
 impl LatestIncidents {
-    /// Twice the limit covers incidents that came since the last trim.
+    /// Each pod trims after 100 rows of its own, so twice the limit covers what about nine pods append in between.
     const ROWS_MAX: usize = 2 * INCIDENTS_MAX;
 
     fn of(range: KeyRange) -> Self {

@@ -1,9 +1,9 @@
 //! Finds the streams of a topic. A pod has all filters of a broker in memory, and reads their [`changes`] in the
 //! transaction that appends.
 //!
-//! The same transaction [`watch`]es the topic, so that it conflicts when a filter of that topic gains its first or
-//! loses its last subscriber, and with no other change of filters. If such a subscription commits first, the
-//! transaction runs again and finds the new stream; if it commits later, it was not acknowledged before the publish.
+//! The same transaction [`watch`]es the topic, so that it conflicts when a stream of a filter that matches is made or removed, and with
+//! few other changes of filters. If the subscription that makes a stream commits first, the transaction runs again and finds the
+//! stream; if it commits later, it was not acknowledged before the publish.
 //!
 //! For an exact filter, [`watch`] covers the filter's own row. For wildcards it covers all filters whose first wildcard
 //! stands where one could match, behind the same levels (decision 0013).
@@ -48,8 +48,8 @@ pub enum IndexPart {
     Wildcard,
 }
 
-/// Makes this transaction conflict with changes of filters that match `topic` between its read version and its commit;
-/// call it after [`changes`], which fixes the read version.
+/// Makes this transaction conflict with changes of filters that match `topic` between its read version and its commit; the
+/// same transaction must read [`changes`], so that it sees those before its read version.
 pub fn watch(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> LayerResult<()> {
     for range in wildcards(broker, topic) {
         tx.add_read_conflict_range(range)?;
@@ -130,7 +130,7 @@ pub async fn list(
     page.items.into_iter().map(read).collect()
 }
 
-/// Reads the streams of a filter in a snapshot, for transactions that have changed them.
+/// Reads the streams of a filter in a snapshot: for reports, or after a join or leave, which has read them in this transaction.
 pub async fn streams(tx: &Transaction, broker: BrokerId, filter: &[u8]) -> LayerResult<Vec<IndexedStream>> {
     streams_of(tx, broker, filter, Read::Snapshot).await
 }

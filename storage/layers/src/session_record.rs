@@ -33,7 +33,7 @@ pub struct SessionRecord {
     pub acknowledged: Positions,
     /// An owner that did not detach the session may have sent QoS 1 messages up to here.
     pub maybe_sent: Position,
-    /// A will that fired leaves this unchanged.
+    /// Stays true when a delayed will fires; only the row of the will is gone.
     pub(crate) has_will: bool,
     pub details: Bytes,
 }
@@ -151,7 +151,7 @@ pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> LayerResult
     Ok(Some(record))
 }
 
-/// So that checkpoints do not conflict, and for half the reads.
+/// Does not conflict with checkpoints, which write the cursor, and reads one row instead of two.
 pub async fn get_without_cursor(
     tx: &Transaction,
     id: SessionId<'_>,

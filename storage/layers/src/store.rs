@@ -267,7 +267,6 @@ impl Store {
 
 /// Returns the result of a piece of a sweep, or `None` when the piece must be tried again. Sets the size of the next
 /// piece: as [`halved`] after an error, and up to `most` again after that.
-///
 pub fn resized<T>(piece: LayerResult<T>, size: &mut usize, most: usize) -> LayerResult<Option<T>> {
     match piece {
         Ok(done) => {

@@ -25,7 +25,7 @@ output "secrets" {
 
 output "has_secret_key" {
   value       = var.has_secret_key
-  description = "Whether the region has a secret key, which terraform/secrets.sh makes."
+  description = "Whether the servers have a secret_key_file, which terraform/secrets.sh makes."
 }
 
 output "nats_addresses" {

@@ -22,7 +22,7 @@ locals {
       record = "region_machines_wanted", expr = "vector(${count})", labels = { role = role }
     }]
   }] })
-  # As in modules/machine, for the same reason.
+  # Without comments and documentation, as in modules/machine: user data is 16 KiB at most.
   status_metrics = replace(
     replace(file("${path.module}/../../../dashboards/collector/status_metrics.py"), "/(?m)^ *#[^!].*\n/", ""), "/(?ms)^ +\"\"\".*?\"\"\"\n/", ""
   )

@@ -127,8 +127,8 @@ impl ConnectAuthentication {
         self.accept_password(broker, credential, now_ms)
     }
 
-    /// Starts with a client that proved by SCRAM that it knows the password of `credential`. Its
-    /// certificate still counts, and decides if it names the user. The password of `presented` is
+    /// Starts with a client that proved by SCRAM that it knows the password of `credential`. A
+    /// certificate that names the user still decides. The password of `presented` is
     /// ignored.
     pub fn proven_by_scram<'a>(
         &mut self,
@@ -249,7 +249,7 @@ impl ConnectAuthentication {
         }
     }
 
-    /// `None` when no issuer of the broker could have issued the token.
+    /// `None`: another method decides, because the broker accepts no tokens, or no issuer of it could have issued this password.
     fn token<'a>(
         &mut self,
         broker: &'a BrokerAccess,

@@ -13,6 +13,7 @@ pub struct Identity {
     pub client_id: Option<Box<str>>,
     /// Rules that precede all others.
     pub rules: Option<RuleList>,
+    /// Without the leeway of the issuer.
     pub expires_at_s: u64,
 }
 
@@ -65,10 +66,9 @@ fn is_for(aud: Option<&Value>, audience: &[String]) -> bool {
     }
 }
 
-/// The last second that RFC 3339 can express: with this maximum, adding a leeway never overflows.
+/// The last second of the year 9999; a later time counts as this one.
 const TIME_S_MAX: u64 = 253_402_300_799;
 
-/// A time may have a fraction, which is dropped.
 fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<u64>, TokenRefusal> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let seconds = value.as_u64().or_else(|| value.as_f64().map(|seconds| seconds as u64));

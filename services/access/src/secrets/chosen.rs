@@ -60,7 +60,7 @@ mod tests {
     fn a_new_hash_has_the_cost_of_owasp_and_its_own_salt() {
         let phc = hash(b"secret", &[1; SALT_BYTES]).unwrap();
         assert!(phc.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{phc}");
-        assert!(!phc.contains(':'));
+        assert!(!phc.contains(':'), "the last colon of a line in a password file ends the user name");
         assert!(verify(&phc, b"secret"));
         assert!(!verify(&phc, b"Secret"));
         assert_ne!(hash(b"secret", &[2; SALT_BYTES]).unwrap(), phc);

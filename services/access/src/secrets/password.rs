@@ -15,9 +15,9 @@ pub enum PasswordCheck<'a> {
 /// Checks a password against the secret of a credential, and until a rotation ends against the
 /// previous secret, too.
 ///
-/// The time of a refusal does not reveal which users exist. A guess in the form of a generated
-/// secret is refused at once, so that a fleet whose secrets were revoked costs little; only a user
-/// with a chosen password differs. Any other wrong password costs a slow hash: that of the user, or
+/// The time of a refusal does not reveal which users exist, but for one case: a guess in the form of a generated secret costs a slow
+/// hash if the user has a chosen password. It is refused at once otherwise, so that a fleet whose secrets were revoked costs little. Any
+/// other wrong password costs a slow hash: that of the user, or
 /// a dummy. The caller should cache wrong passwords, because clients that retry one cost as much as
 /// an attacker.
 #[must_use]

@@ -11,7 +11,8 @@ use webpki::{BorrowedCertRevocationList, CertRevocationList, Error, VerifiedPath
 
 use super::CertificateId;
 
-/// Serial numbers are at most this long, or the list has no index: their length is then the byte before them (X.690 section 8.1.3.4).
+/// Longest serial number of a list with an index: up to this length, the byte before a serial number is its length (X.690 section
+/// 8.1.3.4).
 const SERIAL_BYTES_MAX: usize = 127;
 
 #[derive(Debug)]

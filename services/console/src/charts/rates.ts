@@ -6,7 +6,7 @@ export interface Sample {
 
 /** Servers report every two seconds, so a shorter window would show every other second as nothing. */
 const WINDOW_MS = 4_000
-/** Within less, a counter may not have been reported yet. */
+/** Two samples closer than this may have the same report of a counter. */
 const REPORT_MS = 2_000
 /** Two samples this far apart have a gap between them. */
 export const GAP_MS = 10_000

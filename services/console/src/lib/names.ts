@@ -10,8 +10,8 @@ export function nameFrom(text: string): string {
   return name === '' ? 'unnamed' : name
 }
 
-/** The same, with a hash behind it if the text is no such name itself or could be one with a hash. So two texts have one name only
- * if somebody searched for them. */
+/** The same, with a hash behind it if the text is no such name itself or looks like a name with a hash. Two texts get the same name
+ * only if somebody searched for such a pair. */
 export function ownNameFrom(text: string): string {
   const name = nameFrom(text)
   if (name === text && !/-[0-9a-f]{16}$/.test(text)) return name

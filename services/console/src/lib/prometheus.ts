@@ -16,7 +16,7 @@ function numberOf(text: string): number {
 
 const unescaped = (text: string) => text.replace(/\\(.)/g, (_, sign) => (sign === 'n' ? '\n' : sign))
 
-/** The samples of a page. Comments and lines that are none are left out. */
+/** The samples of a page. Comments and invalid lines are left out. */
 export function samplesOf(text: string): Sample[] {
   return text.split('\n').flatMap((line) => {
     const found = line.startsWith('#') ? null : LINE.exec(line)

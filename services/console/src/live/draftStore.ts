@@ -15,7 +15,7 @@ export function draftStore(): DraftStore | null {
   }
 }
 
-/** Removes the drafts of all people but one, who signs in; without it, those of all. */
+/** Removes the drafts of all people, or of all but the person `but`, who signs in. */
 export function forgetDrafts(store: DraftStore | null, but?: string) {
   if (!store) return
   const names = Array.from({ length: store.length }, (_, at) => store.key(at) ?? '')

@@ -25,7 +25,7 @@ export function OperatorPages() {
   const status = error instanceof Problem ? error.status : null
   if (status === 401) return <Token />
   if (status === 403) return <NotFromHere />
-  // Until the API has said which of them it is, a frame would be a flash of something else.
+  // Until the API has answered, a frame could be a flash before the page that asks for the token.
   if (!pod && !failureReason) return null
   return <Signed name={pod?.name} />
 }

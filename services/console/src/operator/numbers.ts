@@ -63,7 +63,7 @@ function timeAt(all: readonly Look[], at: number, of: 'commits' | 'deliveries'):
   return from && from !== now ? quantile(bucketsSince(from[of], now[of]), 0.99) : null
 }
 
-/** Adds a look at the metrics. */
+/** Adds a look at the metrics, and returns the numbers of all looks. */
 export function numbersOf(samples: readonly Sample[], atMs: number): Numbers {
   const sum = (name: string) => total(samples, name)
   const look: Look = {

@@ -18,7 +18,8 @@ export const queryDefaults: DefaultOptions = {
     // Whether the browser has a network says nothing about a server on loopback.
     networkMode: 'always',
     staleTime: 2_000,
-    // Queries are repeated while the server is unreachable or busy. Other errors would come again.
+    // Queries are repeated while the server is unreachable or busy, and three times if its store does not answer or another part
+    // does not work for the moment (503). Other errors would come again.
     retry: (times, error) =>
       error instanceof Problem &&
       (error.isOffline || (error.status === 503 && times < 3) || (error.isBusy && times < BUSY_TIMES_MAX)),

@@ -14,7 +14,7 @@ import { Empty, Failure, Loaded, Loading, RestFailed } from './State'
 
 /** Entries that fill the screen. */
 const PAGE_ROWS = 100
-/** Short pages that are read at once. Scrolling, or a button, reads further ones. */
+/** Pages that are read one after the other while they have few entries. Scrolling, or a button, reads further ones. */
 const SHORT_PAGES_MAX = 5
 /** Entries that the server reads for one page with a filter. */
 const SCANNED = 2_000

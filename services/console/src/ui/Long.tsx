@@ -4,7 +4,7 @@ import { CopyButton } from './Code'
 /** A topic may have thousands of bytes: so many lines hide all else. */
 const CHARS_MAX = 600
 
-/** A topic or another text without an end in sight: what is cut can be copied. */
+/** A topic or another text that may be very long: it is cut, and a button copies the whole text. */
 export function Long({ text, what }: { text: string; what: string }) {
   if (text.length <= CHARS_MAX) return <span className="mono">{text}</span>
   return (

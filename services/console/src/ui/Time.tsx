@@ -25,7 +25,7 @@ export const useNow = () => useSyncExternalStore(subscribe, () => now)
 
 /** A relative time, such as "2 minutes ago", with the exact time on hover. Lists show thousands of times, so the hint is `title` and no component. */
 export function Time({ at }: { at: number }) {
-  // A second old, or older when no time was shown before: it only draws the text again.
+  // May be a second old, or older if no time was shown before, so it only makes the text draw again.
   const now = useNow()
   return (
     <time dateTime={new Date(at).toISOString()} title={absolute(at)}>

@@ -40,7 +40,7 @@ async fn request_password_reset(
     Input { value, .. }: Input<ResetRequest, UNAUTHENTICATED_BODY_BYTES_MAX>,
 ) -> ApiResult<(StatusCode, Json<LetterAsked>)> {
     api.rates().password(source.address)?;
-    if !api.control().confirms_addresses() {
+    if !api.control().can_send_mail() {
         let detail = "this server sends no mail: ask its operator for a link, which `millrace accounts reset-link` makes";
         return Err(Problem::new(StatusCode::CONFLICT, detail));
     }

@@ -84,8 +84,9 @@ pub(crate) struct SharedPermit {
 }
 
 impl Turn {
-    /// A shared permit for the holder of an organisation's own turn of a change. The person's permit comes first, so that a
-    /// person with many organisations stands in the shared queue once.
+    /// A shared permit for the holder of an organisation's own turn of a change; a read could deadlock with [`RequestBudget::wait`],
+    /// where the person's permit comes before the organisation's. The person's permit comes before the shared one, so that a person
+    /// with many organisations stands in the shared queue once.
     pub(crate) async fn shared(&self) -> ApiResult<SharedPermit> {
         self.noted.shared(acquire(Arc::clone(&self.noted.of_account)).await?).await
     }
@@ -140,25 +141,25 @@ impl RequestBudget {
         self.wait(organisation, account, RequestKind::Change).await
     }
 
-    /// As [`RequestBudget::turn`], however many requests of the organisation wait: an answer that has begun cannot be refused any more. The
-    /// shares of streams limit how many such answers there are.
+    /// As [`RequestBudget::turn`], however many requests of the organisation wait: an answer that has begun cannot be refused any more.
+    /// `StreamPermits` limits how many exports run.
     pub(crate) async fn turn_of_export(&self, organisation: Uuid, account: Uuid) -> ApiResult<Turn> {
         self.wait(organisation, account, RequestKind::Export).await
     }
 
-    /// A turn without a shared permit, so that others need not wait for it. For a request that waits for pods, for seconds if one
-    /// does not answer, or that takes shared permits later by [`Turn::shared`].
+    /// A turn without a shared permit, so that other organisations need not wait for it: for a request that waits for pods, for seconds
+    /// if one does not answer.
     pub(crate) async fn own_turn(&self, organisation: Uuid, account: Uuid) -> ApiResult<Turn> {
         self.own(organisation, account, RequestKind::Read).await
     }
 
+    /// The same for a change, which may take shared permits later by [`Turn::shared`].
     pub(crate) async fn own_turn_of_change(&self, organisation: Uuid, account: Uuid) -> ApiResult<Turn> {
         self.own(organisation, account, RequestKind::Change).await
     }
 
     async fn wait(&self, organisation: Uuid, account: Uuid, kind: RequestKind) -> ApiResult<Turn> {
-        // The organisation's own permit comes first: while a request waits for it, it holds no permit of the shared
-        // ones.
+        // A change takes its organisation's place first: while it waits for that, it holds no shared permit.
         if kind == RequestKind::Change {
             let own = self.own(organisation, account, kind).await?;
             let shared = own.shared().await?;

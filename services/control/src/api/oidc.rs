@@ -123,7 +123,7 @@ async fn ways(State(api): State<Api>) -> Json<Ways> {
         sign_up,
         provider: api.provider().map(name),
         local: api.local_door().is_some(),
-        password_reset: api.control().confirms_addresses(),
+        password_reset: api.control().can_send_mail(),
         passkey_origin: api.control().passkey_origin(),
     })
 }

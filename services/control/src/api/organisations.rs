@@ -124,7 +124,7 @@ async fn change_organisation(
     Ok((etag(changed.version), Json(changed.value)))
 }
 
-/// Deletes an organisation without brokers. Operators can still read its audit log for 400 days.
+/// Deletes an organisation without brokers. Operators can still read its audit log for at most 400 days.
 #[utoipa::path(delete, path = "/organisations/{organisation}", tag = "organisations", params(InOrganisation, IfMatch),
     responses((status = 204, description = "It is removed")))]
 async fn delete_organisation(
@@ -198,7 +198,7 @@ async fn invite(
     Input { value, once }: Input<NewInvitation>,
 ) -> ApiResult<impl IntoResponse> {
     let mut is_mailed = false;
-    if api.control().confirms_addresses() {
+    if api.control().can_send_mail() {
         // The permission comes first, so that strangers cannot use up the organisation's budget of mails.
         api.control().may(&caller, organisation, Permission::OrganisationWrite).await?;
         is_mailed = api.rates().invitation(organisation, caller.person(), &value.email)?;
@@ -295,7 +295,7 @@ async fn list_own_audit_entries(
     Paging(page): Paging,
 ) -> ApiResult<Json<List<AuditEntry>>> {
     let filter = query.filter()?;
-    // The turns of a person are counted like those of an organisation.
+    // The budget of expensive requests has an entry for the person, as for an organisation.
     let _turn = api.budget().turn(caller.id(), caller.account()).await?;
     Ok(List::of(api.control().own_audit_log(&caller, &filter, &page).await?))
 }

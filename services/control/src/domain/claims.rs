@@ -92,8 +92,8 @@ impl Control {
         source: &RequestSource,
         once: &Once,
     ) -> Result<(ClaimAnswer, Secret, bool)> {
-        // A repeated claim must pass the checks of a first one, because the token may have ended since. Only a token that is
-        // used up answers a repeated claim and no first one.
+        // A repeated claim must pass the checks of a first one, because the token may have ended since. But it need
+        // not have uses left: the first claim may have taken the last one.
         let now_ms = self.now_ms();
         self.look(|tx| async move { check_open(&tx, &shown.claim_ref, &shown.token, now_ms).await }).await?;
         let id = self.new_id()?;

@@ -79,7 +79,7 @@ impl Control {
                 let said = json!({ "client_id": client_id, "rules": bounded(rules), "expires_at_ms": expires_at_ms });
                 let (username, rules) = (format!("{prefix}{user}"), rules.clone());
                 let token = ConnectToken { username, client_id: client_id.clone(), rules, expires_at_ms };
-                // Rules that are too long are refused before anything is written.
+                // Only refuses rules that are too long, before anything is written: a stored answer must not have the secret.
                 self.seal(broker, user.clone(), &token, may_share)?;
                 change.audit(at.organisation, "connect_token.create", &at.name, said)?;
                 Ok((token, broker))
@@ -89,7 +89,7 @@ impl Control {
         Ok((shown, secret))
     }
 
-    /// Returns a client with the caller's permissions, valid for one request of the API.
+    /// Returns a client with `rules`, for which the API has authorised the caller; it may connect for the time of `lasts`.
     pub(crate) fn visit(
         &self,
         caller: &Caller,
@@ -149,13 +149,13 @@ fn check(input: &NewConnectToken, rules: &[Rule]) -> Result<u32> {
 }
 
 fn needed(rules: &[Rule]) -> Vec<Permission> {
-    let allows =
+    let allows_other_than =
         |other: Action| rules.iter().any(|rule| rule.effect == Effect::Allow && rule.action != other);
     let mut needed = Vec::new();
-    if allows(Action::Subscribe) {
+    if allows_other_than(Action::Subscribe) {
         needed.push(Permission::MessagesWrite);
     }
-    if allows(Action::Publish) || needed.is_empty() {
+    if allows_other_than(Action::Publish) || needed.is_empty() {
         needed.push(Permission::MessagesRead);
     }
     needed
@@ -171,7 +171,7 @@ fn client_id(asked: Option<&str>) -> Result<String> {
     }
 }
 
-/// User name of a caller's client: it never matches a credential, because only the token's own rules apply.
+/// User name of a caller's client: a credential of the same name has no effect, because only the token's own rules apply.
 fn user_of(caller: &Caller) -> String {
     match &caller.who {
         Principal::Person { email, .. } => format!("console:{email}"),

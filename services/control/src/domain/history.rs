@@ -70,8 +70,8 @@ pub struct HistoryValues {
     /// Stored messages at the end of the step. A message counts once for each filter for which it is stored.
     pub stored_messages: u64,
     pub stored_bytes: u64,
-    /// Time from a stored QoS 1 or 2 message to its PUBACK or PUBREC. The server answers other messages at once. Null: no
-    /// message was stored.
+    /// Time that a QoS 1 or 2 message waits to be stored, before its PUBACK or PUBREC; messages that are stored together count with
+    /// the longest. The server answers other messages at once. Null: no message was stored.
     pub puback: Option<Latency>,
     /// Time from reading a PUBLISH of any QoS until an event loop has handed it to its connected subscribers. The server
     /// measures the first PUBLISH of every 17th read of a loop. A message that came from another server is not measured.

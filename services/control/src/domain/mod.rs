@@ -273,13 +273,13 @@ impl Control {
     }
 
     /// Without mail, nobody can confirm an e-mail address or reset a password.
-    pub(crate) fn confirms_addresses(&self) -> bool {
+    pub(crate) fn can_send_mail(&self) -> bool {
         self.post().is_some()
     }
 
     /// Whether the answer to a sign-up reveals that an address has an account. With confirmed addresses the mail says it instead.
     pub(crate) fn reveals_accounts(&self) -> bool {
-        !self.confirms_addresses() && self.0.sign_up_by != SignUpBy::Confirmed
+        !self.can_send_mail() && self.0.sign_up_by != SignUpBy::Confirmed
     }
 
     fn post(&self) -> Option<&Post> {

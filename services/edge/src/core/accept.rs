@@ -68,7 +68,7 @@ impl Core {
 
     fn accept_failed(&self, error: &io::Error) {
         self.counters().accepts_failed.add(1);
-        if let Some(unlogged) = self.process.notices.accept_failed.occurred(self.now_ms) {
+        if let Some(unlogged) = self.process.log_throttles.accept_failed.occurred(self.now_ms) {
             tracing::warn!(
                 %error,
                 unlogged,
@@ -84,7 +84,7 @@ impl Core {
             return self.counters().refused_limit.add(1);
         }
         self.counters().refused_files.add(1);
-        if let Some(unlogged) = self.process.notices.accept_failed.occurred(self.now_ms) {
+        if let Some(unlogged) = self.process.log_throttles.accept_failed.occurred(self.now_ms) {
             tracing::warn!(
                 connections_max,
                 unlogged,
@@ -143,7 +143,7 @@ impl Core {
     fn refuse_stranger_at_gateway(&self, peer: SocketAddr) {
         self.note_gateway(peer, false);
         self.counters().refused_proxy.add(1);
-        if let Some(unlogged) = self.process.notices.not_the_gateway.occurred(self.now_ms) {
+        if let Some(unlogged) = self.process.log_throttles.not_the_gateway.occurred(self.now_ms) {
             tracing::info!(
                 %peer,
                 unlogged,
@@ -165,7 +165,7 @@ impl Core {
             }
         };
         counter.add(1);
-        if let Some(unlogged) = self.process.notices.address.occurred(self.now_ms) {
+        if let Some(unlogged) = self.process.log_throttles.address.occurred(self.now_ms) {
             tracing::warn!(%address, limit, unlogged, "connections of an address over its limit are closed");
         }
         None

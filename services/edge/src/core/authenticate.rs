@@ -101,19 +101,19 @@ impl Core {
         let is_there =
             |name: &&str| is_broker_name(name) && !matches!(self.is_absent(name), Some(Absent::Unknown));
         let in_user = || user?.split_once('/').map(|(name, _)| name).filter(is_there);
-        self.server_names(slot).or_else(in_user).unwrap_or(DEFAULT_BROKER)
+        self.broker_of_server_name(slot).or_else(in_user).unwrap_or(DEFAULT_BROKER)
     }
 
     /// The user name without the broker's.
     fn user_in<'u>(&self, broker: &str, slot: u32, user: Option<&'u str>) -> Option<&'u str> {
-        let is_prefix = |name: &str| name == broker && self.server_names(slot).is_none();
+        let is_prefix = |name: &str| name == broker && self.broker_of_server_name(slot).is_none();
         match user.and_then(|user| user.split_once('/')) {
             Some((name, user)) if is_prefix(name) => (!user.is_empty()).then_some(user),
             _ => user,
         }
     }
 
-    fn server_names(&self, slot: u32) -> Option<&str> {
+    fn broker_of_server_name(&self, slot: u32) -> Option<&str> {
         self.connections[slot as usize].server_name()?.split_once('.').map(|(name, _)| name)
     }
 

@@ -2,8 +2,8 @@
 //!
 //! QoS 0 has no queue. When more than the soft limit waits for a receiver's socket, its publishers are not read until
 //! half of it is written, for as long as the receiver keeps taking bytes (`outbound::GRACE_MS`). A receiver that
-//! hardly moves pauses nobody: it loses messages instead (P9). So does a receiver that lags while most other receivers of the
-//! publisher do not, also those of its other topics.
+//! hardly moves pauses nobody: it loses messages instead (P9). A receiver that lags while most other receivers of
+//! the publisher keep up, those of its other topics included, loses messages, too.
 
 mod pauses;
 mod watched;
@@ -70,7 +70,6 @@ impl Core {
         }
     }
 
-    /// Pauses a publisher if too many bytes wait for another loop.
     pub(super) fn pause_for_mailbox(&mut self, core: u16, publisher: ConnectionId) {
         let core = usize::from(core);
         let waiting = self.process.mailboxes[core].bytes() + self.mail.outgoing_bytes[core];
@@ -79,7 +78,6 @@ impl Core {
         }
     }
 
-    /// Pauses a publisher shortly after each read while the process has hardly any memory left.
     #[inline]
     pub(super) fn pause_for_memory(&mut self, publisher: ConnectionId) {
         if self.process.memory.pressure() == Pressure::Publishers {

@@ -1,6 +1,6 @@
 //! Rate limits of tenants: the next PUBLISH of a publisher over its rate waits until the rate has paid for what it sent.
-//! Nobody else waits for it (P8). None of its messages is lost, but those that would wait over `BORROWED_MS` when the client connects
-//! again, and those of the API that would wait over `INSIDE_WAIT_MAX_MS`. Packets behind a waiting PUBLISH wait with it.
+//! Nobody else waits for it (P8). Messages are lost only if they would wait over `BORROWED_MS` when the client connects again, or
+//! over `INSIDE_WAIT_MAX_MS` for the API. Packets behind a waiting PUBLISH wait with it.
 //!
 //! The first PUBLISH of a connection to a broker in debt waits, too: otherwise clients that connect for each message would
 //! never wait, and their debt would stop all others. It is charged while it waits, so that publishers take turns.
@@ -43,7 +43,8 @@ pub(super) struct PublishRates {
     by_slot: HashMap<u32, PublishRate>,
     /// Waiting publishers: when to look at them, slot and generation.
     waiting: BinaryHeap<Reverse<(Millis, u32, u32)>>,
-    /// When the CONNECTs of client ids are paid for, by broker and hash of the client id: the latest ones, and those before them.
+    /// When the CONNECTs of client ids are paid for, by broker and hash of the client id: the map that is filled, and
+    /// the full one before it.
     coming: [HashMap<(u64, u64), u64>; 2],
 }
 

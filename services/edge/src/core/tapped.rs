@@ -24,7 +24,7 @@ pub(super) struct Tapped {
     scanner: Scanner,
     /// Bytes at the front of the outbound buffer that the scanner has seen, or that were there before the trace.
     seen: usize,
-    asked: VecDeque<(u16, Vec<ClientTraceFilter>)>,
+    requests: VecDeque<(u16, Vec<ClientTraceFilter>)>,
     /// The reason for the end of the connection, once it is known.
     why: Option<Cow<'static, str>>,
 }
@@ -45,7 +45,7 @@ impl Tapped {
     pub(super) fn look(&mut self, outbound: &Outbound, protocol: &Connection, now_ms: u64) {
         self.taps.retain(|tap| !tap.is_over(now_ms));
         let version = protocol.version();
-        let Self { taps, scanner, seen, asked, .. } = self;
+        let Self { taps, scanner, seen, requests, .. } = self;
         outbound.each_after(*seen, |bytes| {
             scanner.feed(bytes, |head, size| {
                 if !taps.iter().any(|tap| tap.has_room(now_ms)) {
@@ -54,8 +54,8 @@ impl Tapped {
                 let event = ClientTraceEvent::beginning(head, version, PacketDirection::Out, size, now_ms);
                 let Some(mut event) = event else { return };
                 if matches!(&*event.kind, "SUBACK" | "UNSUBACK")
-                    && let Some(found) = asked.iter().position(|(id, _)| Some(*id) == event.packet_id)
-                    && let Some((_, filters)) = asked.remove(found)
+                    && let Some(found) = requests.iter().position(|(id, _)| Some(*id) == event.packet_id)
+                    && let Some((_, filters)) = requests.remove(found)
                 {
                     event.name_filters(filters);
                 }
@@ -110,8 +110,8 @@ impl Core {
         // All that waits is whole packets, and only their beginning may have been sent.
         let seen = connection.outbound.as_ref().map_or(0, |outbound| outbound.len_without_control());
         let tapped = self.tracing.tapped.entry(slot).or_insert_with(|| {
-            let (scanner, asked) = (Scanner::default(), VecDeque::new());
-            Box::new(Tapped { taps: Vec::new(), scanner, seen, asked, why: None })
+            let (scanner, requests) = (Scanner::default(), VecDeque::new());
+            Box::new(Tapped { taps: Vec::new(), scanner, seen, requests, why: None })
         });
         tapped.taps = taps;
     }
@@ -161,11 +161,11 @@ impl Core {
         let Some(tapped) = self.tracing.tapped.get_mut(&slot) else { return };
         if let (Packet::Subscribe(_) | Packet::Unsubscribe(_), Some(id)) = (packet, event.packet_id) {
             // The id is used again, so the trace has missed the SUBACK or UNSUBACK of the earlier packet.
-            tapped.asked.retain(|(other, _)| *other != id);
-            if tapped.asked.len() >= limits::TRACED_REQUESTS_MAX {
-                tapped.asked.pop_front();
+            tapped.requests.retain(|(other, _)| *other != id);
+            if tapped.requests.len() >= limits::TRACED_REQUESTS_MAX {
+                tapped.requests.pop_front();
             }
-            tapped.asked.push_back((id, event.filters.clone()));
+            tapped.requests.push_back((id, event.filters.clone()));
         }
         tapped.offer(&event);
     }

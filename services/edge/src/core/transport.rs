@@ -67,7 +67,7 @@ impl Core {
                 Some(header.size)
             }
             Err(error) => {
-                if let Some(unlogged) = self.process.notices.proxy_header.occurred(self.now_ms) {
+                if let Some(unlogged) = self.process.log_throttles.proxy_header.occurred(self.now_ms) {
                     tracing::info!(%error, unlogged, "a connection of the gateway was closed for its PROXY header");
                 }
                 self.counters().refused_proxy.add(1);

@@ -105,7 +105,7 @@ impl Peers {
     }
 
     /// Removes a peer that says it lacks the broker, unless it is trusted: then it has opened the broker since.
-    pub(crate) fn is_absent(&self, pod: PodId) {
+    pub(crate) fn remove_absent(&self, pod: PodId) {
         self.change(|known| {
             let count = known.len();
             known.retain(|peer| peer.pod != pod || peer.is_trusted);
@@ -383,8 +383,8 @@ mod tests {
         let peers = Peers::default();
         peers.came(ONE);
         peers.said(TWO, 1, filters(&["a"]));
-        peers.is_absent(ONE);
-        peers.is_absent(TWO);
+        peers.remove_absent(ONE);
+        peers.remove_absent(TWO);
         assert_eq!(peers.all(), [TWO]);
     }
 
@@ -400,7 +400,7 @@ mod tests {
         peers.came(TWO);
         assert_eq!(wanted(), Some(vec![ONE, TWO]));
         peers.said(ONE, 3, filters(&["b"]));
-        peers.is_absent(TWO);
+        peers.remove_absent(TWO);
         assert_eq!((wanted(), wanted()), (None, None));
     }
 

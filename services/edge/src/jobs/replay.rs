@@ -17,7 +17,7 @@ pub(crate) struct Replay {
     pub(crate) identifier: u32,
     /// The publisher whose messages No Local leaves out; 0: none.
     pub(crate) left_out: u64,
-    /// Insertions into the broker's retained messages before the SUBSCRIBE; 0: there was none. `None`: the store has them.
+    /// Insertions into the broker's retained messages before the SUBSCRIBE; 0: nothing was retained. `None`: they are in the store.
     pub(crate) before: Option<u64>,
     pub(crate) retained: Option<Arc<TreeSnapshot<Arc<Message>>>>,
     /// The pages in which the store has read them; none with a single pod.
@@ -39,7 +39,7 @@ pub(crate) struct RetainedPages {
     of: Vec<Pages>,
 }
 
-/// Where the next page begins, `None` after the last one.
+/// For each page, where the next one begins (`None` after the last) and the position as of which it was read.
 type Pages = Vec<(Option<Bookmark>, Position)>;
 
 impl RetainedPages {

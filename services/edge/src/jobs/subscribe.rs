@@ -60,9 +60,9 @@ pub(crate) struct PendingSubscribe {
     pub(crate) packet_id: Option<PacketId>,
     /// Its number among the SUBSCRIBE packets of its session that wait for the store; 0: it does not wait for the store.
     pub(crate) number: u64,
-    /// One for each distinct filter, as `asked`, the requested QoS.
+    /// One for each distinct filter, as in `requested_qos`.
     pub(crate) reasons: SmallVec<[ReasonCode; 4]>,
-    pub(crate) asked: SmallVec<[QoS; 4]>,
+    pub(crate) requested_qos: SmallVec<[QoS; 4]>,
     /// For each filter of the packet: its index in `reasons`, and the requested QoS.
     pub(crate) places: SmallVec<[(u32, QoS); 2]>,
     /// Why filters were refused: the reason string of the SUBACK.
@@ -70,8 +70,8 @@ pub(crate) struct PendingSubscribe {
     pub(crate) replays: SmallVec<[Replay; 2]>,
     /// Whether the retained messages have their position in the session's queue already.
     pub(crate) holds: bool,
-    /// Whether the retained messages are read from the store.
-    pub(crate) asks: bool,
+    /// Whether retained messages, or members of shared subscriptions, are read from the store.
+    pub(crate) asks_store: bool,
     /// The session holds the other end: once the session has ended, no retained messages are read for it.
     pub(crate) asker: Weak<()>,
     /// Granted filters of a session that is not persistent, if the store has to answer for them.
@@ -92,11 +92,11 @@ impl PendingSubscribe {
             number: 0,
             reasons: SmallVec::new(),
             what: "",
-            asked: SmallVec::new(),
+            requested_qos: SmallVec::new(),
             places: SmallVec::new(),
             replays: SmallVec::new(),
             holds: false,
-            asks: false,
+            asks_store: false,
             asker: Weak::new(),
             in_memory: Vec::new(),
             is_refused: false,

@@ -9,7 +9,7 @@ use super::Count;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Histogram {
-    /// Counts of durations up to each of [`BOUNDS_US`] and above the one before; then the rest.
+    /// One bucket for each of [`BOUNDS_US`], of durations up to it and above the bound before, and one for longer durations.
     buckets: [Count; BOUNDS_US.len() + 1],
     sum_us: Count,
 }

@@ -8,9 +8,10 @@ use super::Histogram;
 
 #[derive(Debug, Default)]
 pub(crate) struct Latencies {
-    /// Times from a stored message to its PUBACK or PUBREC; the writer thread adds to it.
+    /// For each QoS 1 or 2 message, how old the oldest job of its batch was after the commit; the writer thread adds to it.
     pub(crate) acknowledged: Histogram,
-    /// Times of deliveries. Every event loop adds to it, so the additions are atomic; loops time few messages.
+    /// From reading a PUBLISH until one loop has passed it to its receivers. Every loop adds to it, so the additions are atomic;
+    /// loops time few messages.
     delivered: [AtomicU64; BOUNDS_US.len() + 1],
 }
 

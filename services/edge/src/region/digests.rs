@@ -49,7 +49,6 @@ impl Digests {
         self.are_others_behind.load(Ordering::Relaxed)
     }
 
-    /// In the order of the metrics page.
     pub(super) fn metrics(&self, brokers: &[Arc<Broker>]) -> [(Metric, u64); 5] {
         let gauge =
             |name, help, count: usize| (Metric { kind: "gauge", name, labels: "", help }, count as u64);
@@ -165,7 +164,7 @@ impl PodNetwork {
 
     pub(super) fn broker_absent(&self, from: PodId, broker: u64) {
         if let Some(broker) = self.brokers.peek(broker) {
-            broker.elsewhere.peers.is_absent(from);
+            broker.elsewhere.peers.remove_absent(from);
             self.release(&broker);
         }
         self.answered(broker, from);

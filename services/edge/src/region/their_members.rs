@@ -25,6 +25,7 @@ pub(super) struct TheirMembers {
 }
 
 impl TheirMembers {
+    /// The pod sends all its groups again from now on.
     pub(super) fn all_follow(&mut self, now: Millis) {
         self.round = self.round.wrapping_add(1);
         self.confirming = Some(now);

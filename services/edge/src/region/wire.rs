@@ -25,8 +25,8 @@
 //! | 21 | report of a client's trace, see [`crate::client_traces::TraceReport`] | pod | 8: number of the trace; JSON |
 //! | 23 | a topic's retained message was removed without a message | at | 12: the position of the removal; the topic |
 //!
-//! "At" addresses a broker on one pod, so the broker is not repeated. Texts have their length before them, in two
-//! bytes, except the last text of a row.
+//! Earlier builds send 22, which is 23 without the position. "At" addresses a broker on one pod, so the broker is not
+//! repeated. Texts have their length before them, in two bytes, except the last text of a row.
 
 use millrace_fabric::{Fabric, PodId, Sent, To};
 use millrace_session::StoredPosition;

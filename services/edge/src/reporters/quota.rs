@@ -1,9 +1,8 @@
 //! Shares tenants' limits among pods. Each pod writes its usage to the store about once a second and reads the usage of the
 //! others.
 //!
-//! A pod can use the connections and subscriptions that the others leave. It can use the part of a rate that the others leave,
-//! where each of them is entitled to an equal part. So a limit can be exceeded by the others' growth within two intervals ([`EVERY`]), but
-//! not longer.
+//! A pod can use the connections and subscriptions that the others leave. The same holds for rates, but there each other pod counts with
+//! an equal part at most. So a limit can be exceeded by the others' growth within two intervals ([`EVERY`]), but not longer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

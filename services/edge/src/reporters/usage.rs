@@ -23,8 +23,9 @@ use points::{History, ReadingSpan};
 
 /// Brokers in one transaction: about 15 keys each.
 const BROKERS_AT_ONCE: usize = 100;
+/// Longest wait for the store once the process ends.
 const FAREWELL_MS: u64 = 5_000;
-/// How often the thread checks meanwhile whether the process ends.
+/// How often a wait for the store checks whether the process ends.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Flushes usage until the reporter is dropped, and then once more.
@@ -46,7 +47,7 @@ struct UsageTask {
     clock: Clock,
     brokers: Arc<Brokers>,
     pod: Box<[u8]>,
-    /// Another one in each process of the same pod name: a replaced process writes nothing more.
+    /// Differs in each process of a pod name, so that a replaced process writes nothing more.
     incarnation: u64,
     has_begun: bool,
     is_leaving: bool,
@@ -109,7 +110,6 @@ impl UsageTask {
         }
     }
 
-    /// Writes the usage, after earlier usage that could not be written.
     fn write_usage(&mut self) -> Result<(), LayerError> {
         if self.is_replaced {
             drop(self.brokers.take_closed());
@@ -136,7 +136,7 @@ impl UsageTask {
         let to_ms = self.clock.unix_now_ms();
         let from_ms = std::mem::replace(&mut self.since_ms, to_ms);
         let span = ReadingSpan { from_ms, to_ms, is_leaving: self.is_leaving };
-        // First the open ones: what is closed after this is among the closed ones, and not read twice.
+        // A broker that is closed between these two calls is in both lists, and is read as a closed one.
         let open = self.brokers.all();
         let closed = self.brokers.take_closed();
         let closed_at: HashSet<*const Broker> = closed.iter().map(Arc::as_ptr).collect();
@@ -251,7 +251,7 @@ impl KnownUsage {
 
 fn counted(more: &Reading) -> Point {
     Point {
-        // A connection may have ended just before the last reading assumed.
+        // A connection may have ended before the time up to which the last reading counted it.
         connected_ms: more.connected_ms.cast_signed().max(0).cast_unsigned(),
         messages_in: more.all_received[0],
         messages_out: more.messages_delivered,

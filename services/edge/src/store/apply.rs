@@ -79,7 +79,7 @@ pub(super) struct Applied {
 pub(super) struct BrokerCounts {
     pub(super) stored: usize,
     /// Messages that were not stored, because all subscribers had them.
-    pub(super) settled: usize,
+    pub(super) unstored: usize,
     /// Messages that a session took from groups and could not give back.
     pub(super) lost: usize,
     pub(super) began: usize,

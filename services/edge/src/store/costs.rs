@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use millrace_layers::limits::INLINE_SHARED_BYTES_MAX;
 
 use super::backlog::{BacklogJob, COSTLY, Lane};
-use super::queue::{self, Sized as _};
+use super::queue::{self, QueuedWork as _};
 use crate::broker::Broker;
 use crate::jobs::{FILTER_BYTES, IdWrite, Job, SharedMessages, StreamRead, Write};
 
@@ -146,7 +146,7 @@ impl BacklogJob for Job {
     }
 }
 
-impl queue::Sized for Job {
+impl queue::QueuedWork for Job {
     fn size(&self) -> usize {
         match &self.write {
             // The row of each stream, and the rows that are written once.
@@ -187,7 +187,7 @@ impl queue::Sized for Job {
     }
 }
 
-impl queue::Sized for StreamRead {
+impl queue::QueuedWork for StreamRead {
     fn size(&self) -> usize {
         0
     }

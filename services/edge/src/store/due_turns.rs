@@ -72,25 +72,25 @@ impl DueTurns {
 pub(super) fn due_here(
     writer: &mut Writer<'_>,
     shard: u8,
-    now_ms: u64,
+    unix_now_ms: u64,
     most: usize,
 ) -> Result<Vec<Due>, LayerError> {
     let now = writer.shared.clock.now();
     if !writer.shared.is_shared {
-        return list_due(writer, shard, now_ms, most);
+        return list_due(writer, shard, unix_now_ms, most);
     }
-    due_at(writer, shard, (now_ms, now), most)
+    due_at(writer, shard, (unix_now_ms, now), most)
 }
 
 fn due_at(
     writer: &mut Writer<'_>,
     shard: u8,
-    (now_ms, now): (u64, u64),
+    (unix_now_ms, now): (u64, u64),
     most: usize,
 ) -> Result<Vec<Due>, LayerError> {
     let (shared, place) = (writer.shared, usize::from(shard));
     let after = writer.duties.turns.shards[place].after.take();
-    let range = DueRange { shard, from: after.as_ref(), until_ms: now_ms };
+    let range = DueRange { shard, from: after.as_ref(), until_ms: unix_now_ms };
     let listed = shared.layers.run(async |tx| due::list_due(&tx, range, LOOKED_AT).await);
     let mut due = writer.wait(listed)?;
     let turns = &mut writer.duties.turns;
@@ -105,7 +105,7 @@ fn due_at(
     due.retain(|due| is_open(due.broker) || turns.other(due.broker, &pods).is_none());
     turns.shards[place].after = match due.is_empty() {
         true => last,
-        // A failed step is tried again with fewer of the same rows.
+        // More rows may follow: the next look begins at the same position, so that a failed step tries fewer of the same rows.
         false if last.is_some() || due.len() > most => after,
         false => None,
     };

@@ -44,6 +44,7 @@ const JOBS_SHARE: u64 = 3;
 /// time in microseconds, for a store whose commits take no time.
 const BESIDE_DIVISOR: u64 = 5;
 const BESIDE_US_MIN: u64 = 20;
+/// First estimate of the time that one due session takes, nanoseconds; the mean follows by 1/[`MEAN_DIVISOR`] of the difference.
 const SESSION_NS: u64 = 100_000;
 const MEAN_DIVISOR: u64 = 8;
 /// Without jobs for the time of so many commits, and for the least time in microseconds, due sessions have transactions
@@ -210,7 +211,6 @@ impl Duties {
         self.alone_until_us = now_us + ALONE_US;
     }
 
-    /// The time before which a duty takes no step of its own.
     fn not_before_us(&self, (not_before_us, duty): &(u64, Duty)) -> u64 {
         let goes_with_jobs = self.is_beside && matches!(duty, Duty::Due(..));
         let waits = goes_with_jobs && self.quiet_at_us > self.alone_until_us;

@@ -65,7 +65,7 @@ fn retained(
             let message =
                 record::decode(topic.into(), &item.body, clock).ok_or(LayerError::Corrupt("message"))?;
             if is_shared {
-                // It gives way to what pods commit later, and to no notice that comes late.
+                // The loaded message gives way to those that pods commit later, but not to a late notice of an older one.
                 message.set_position(Some(Position::end_of(version).0));
             }
             if message.is_expired(now) {

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use millrace_layers::{LayerError, catalog};
 use millrace_storage::{Read, block_on};
 
-use super::queue::{Sized, TakenWork};
+use super::queue::{QueuedWork, TakenWork};
 use super::{StoreContext, access, load};
 use crate::broker::Broker;
 use crate::mailbox::Mail;
@@ -27,7 +27,7 @@ pub(super) struct ToOpen {
     core: Option<u16>,
 }
 
-impl Sized for ToOpen {
+impl QueuedWork for ToOpen {
     fn size(&self) -> usize {
         0
     }

@@ -1,8 +1,8 @@
 //! Behaviour of the writer while a shared store does not answer, such as a cluster that cannot be reached.
 //!
 //! The writer stays at its pending commit, because an abandoned commit may still happen. Meanwhile it refuses new
-//! publishes and CONNECTs, as with a full disk, and holds jobs that must not be lost until the store answers. Jobs of
-//! the pending commit are in doubt, so they get no answer.
+//! publishes and CONNECTs, as with a full disk, and holds the jobs that must not be lost, until the store answers. Jobs
+//! of the pending commit are in doubt, so they get no answer.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,7 +14,7 @@ use millrace_layers::LayerError;
 use millrace_mqtt::QoS;
 use millrace_storage::{StoreError, block_on};
 
-use super::queue::{Sized as _, TakenWork};
+use super::queue::{QueuedWork as _, TakenWork};
 use super::writer::{Why, Writer};
 use super::{Job, PublisherKey, Write};
 use crate::connection_id::ConnectionId;

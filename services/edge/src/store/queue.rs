@@ -8,7 +8,7 @@ use crate::broker::Broker;
 use crate::clock::Clock;
 use crate::fair_queue::FairQueue;
 
-pub(super) trait Sized {
+pub(super) trait QueuedWork {
     /// Bytes by which it counts for limits.
     fn size(&self) -> usize;
     /// Its part of the work of one [`WorkQueue::take_some`].
@@ -54,7 +54,7 @@ pub(super) enum TakenWork<T> {
     Closed,
 }
 
-impl<T: Sized> WorkQueue<T> {
+impl<T: QueuedWork> WorkQueue<T> {
     pub(super) fn new(clock: Clock) -> Self {
         let (work, left) = (Vec::new(), FairQueue::default());
         let state = State { work, left, small_publishes: 0, since_us: 0, taken_since_us: 0, closed: false };
@@ -197,7 +197,7 @@ mod tests {
 
     struct Bytes(Arc<Broker>, usize);
 
-    impl Sized for Bytes {
+    impl QueuedWork for Bytes {
         fn size(&self) -> usize {
             self.1
         }

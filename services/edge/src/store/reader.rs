@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::expiry::Expiry;
 use super::parts::PartCache;
-use super::queue::{Sized as _, TakenWork};
+use super::queue::{QueuedWork as _, TakenWork};
 use super::queues::{self, Keep, LimitScan, TRIMMED_AT_ONCE};
 use super::removal::Removal;
 use super::{StoreContext, StreamKey, StreamRead, pages};

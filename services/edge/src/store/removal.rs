@@ -9,7 +9,7 @@ use millrace_storage::block_on;
 
 /// Rows of a step: a few milliseconds.
 const ROWS: usize = 100;
-/// A round looks at all filters of a broker only once in so many rounds, an hour: rarely, filters stay without subscribers.
+/// Only one of this many rounds, once an hour, checks all filters of a broker, because filters rarely stay without subscribers.
 const FILTERS_EVERY: u64 = 60;
 
 /// Goes through all brokers in turn, in steps of one transaction, because sessions wait for reads meanwhile.

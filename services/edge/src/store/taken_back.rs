@@ -20,7 +20,7 @@ use crate::routes::Routes;
 pub(super) struct TakenBack {
     /// Retained messages of the transaction whose outcome is unknown, in order.
     doubtful: Vec<(u64, Arc<Message>)>,
-    /// A message was taken back, and the jobs of then have not all ended.
+    /// A message was taken back, and not all jobs that were queued at that time have ended.
     lags: bool,
 }
 

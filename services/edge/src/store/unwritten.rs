@@ -76,7 +76,7 @@ impl Writer<'_> {
         self.unwritten.extend(undoes.into_iter().map(|write| Job { write, ack: None }));
     }
 
-    /// The store has changed these filters after a refused undo, which would undo that.
+    /// The store has changed these filters after a refused undo, so the undo leaves them out.
     pub(super) fn forget_undo(&mut self, write: &Write) {
         if self.unwritten.is_empty() {
             return;

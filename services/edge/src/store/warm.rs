@@ -12,12 +12,12 @@ use super::{Job, SessionKey, Write};
 use crate::broker::Broker;
 
 impl Applier<'_> {
-    /// The results are dropped here, except those of filters: the transaction has cached them.
+    /// Reads changed filters into the brokers' memory; other answers are dropped here, because the transaction has cached them.
     pub(super) async fn warm(&self, batch: &[Job]) -> Result<(), LayerError> {
         if !self.shared.is_shared {
             return Ok(());
         }
-        let brokers: Vec<&Broker> = batch.iter().filter_map(publishes).collect();
+        let brokers: Vec<&Broker> = batch.iter().filter_map(needs_filters_of).collect();
         self.catch_up(&brokers).await?;
         if batch.len() < 2 {
             return Ok(());
@@ -60,7 +60,7 @@ impl Applier<'_> {
     }
 }
 
-fn publishes(job: &Job) -> Option<&Broker> {
+fn needs_filters_of(job: &Job) -> Option<&Broker> {
     match &job.write {
         Write::Publish(publish) => Some(&publish.routes.broker),
         Write::Grown(broker, _) | Write::Webhooks(broker) => Some(broker),

@@ -30,7 +30,7 @@ use super::duties::{self, Duties, Duty};
 use super::gather::{Gather, Patience};
 use super::groups::Groups;
 use super::outage::Outage;
-use super::queue::Sized as _;
+use super::queue::QueuedWork as _;
 use super::read_versions::ReadVersions;
 use super::taken_back::TakenBack;
 use super::unconfirmed::Unconfirmed;

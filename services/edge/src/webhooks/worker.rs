@@ -35,7 +35,7 @@ const TENANTS_KEPT: usize = 65_536;
 
 type Name = (u64, Arc<str>);
 
-/// An idle webhook has none.
+/// The state of a webhook; an idle one has none.
 enum Stand {
     Busy,
     /// It pauses until this time, milliseconds of the process.

@@ -114,8 +114,8 @@ impl Inbox {
             let Some(interest) = self.interests.get_mut(to) else { continue };
             // Nothing to learn: this pod knows the sender's numbers, and the heartbeats after the
             // answer show every loss.
-            let knows_all = interest.is_complete && is_known;
-            if interest.announcement != announcement || knows_all || !to.is_numbered() {
+            let is_confirmed = interest.is_complete && is_known;
+            if interest.announcement != announcement || is_confirmed || !to.is_numbered() {
                 continue;
             }
             let position = positions.get(to).copied();
@@ -134,9 +134,9 @@ impl Inbox {
         }
     }
 
-    /// Notes that `pod` has begun or has answered every announcement, so that this pod gets all its later messages. Without
-    /// `counts`, the messages received from `pod` so far may be from before that, and show no gap.
-    pub(crate) fn began(&mut self, pod: PodId, counts: bool) {
+    /// Notes that `pod` sends all its messages from now on: it has begun, or has answered every announcement. Without `counts`, the
+    /// messages received from `pod` so far may be from before that, and show no gap.
+    pub(crate) fn sends_all(&mut self, pod: PodId, counts: bool) {
         let mut gaps = Vec::new();
         for (to, interest) in self.interests.iter_mut().filter(|(_, interest)| interest.is_complete) {
             let track = interest.senders.iter_mut().find(|(sender, _)| *sender == pod);
@@ -147,7 +147,7 @@ impl Inbox {
         }
     }
 
-    /// All live pods have confirmed this announcement, so its joins are reported as complete.
+    /// All live pods have confirmed this announcement, or its last try has failed: its joins are reported as complete.
     pub(crate) fn complete(&mut self, announcement: u64, list: &[To]) {
         for to in list {
             let Some(interest) = self.interests.get_mut(to) else { continue };
@@ -155,7 +155,7 @@ impl Inbox {
                 continue;
             }
             interest.is_complete = true;
-            // A pod that has not answered by now is gone.
+            // A pod that has not answered by now is gone, or its gap was reported by `unanswered`.
             interest.senders.iter_mut().for_each(|(_, track)| _ = track.answered(None));
             if std::mem::take(&mut interest.is_doubtful) {
                 // Until now a loss could have gone unnoticed.

@@ -3,7 +3,8 @@
 use crate::clock::Millis;
 use crate::frame::{Numbers, SenderPosition};
 
-/// Missing ranges remembered for one sender; the oldest are forgotten first.
+/// Missing ranges remembered until a sender answers; the oldest are forgotten uncounted, because losses before the answer need not
+/// show.
 const HOLES_MAX: usize = 16;
 
 #[derive(Debug)]
@@ -33,10 +34,10 @@ pub(super) enum BatchArrival {
 }
 
 impl Track {
-    /// Starts at the first batch of a sender. With `knows_all`, every earlier message was expected,
-    /// so it is missing.
-    pub(super) fn new(numbers: Numbers, knows_all: bool, now: Millis) -> (Self, BatchArrival) {
-        let since = if knows_all { Since::Number(0) } else { Since::Unknown(Vec::new()) };
+    /// Starts at the first batch of a sender. With `is_confirmed`, the sender knew of the join before its message 0, so every earlier
+    /// message is missing.
+    pub(super) fn new(numbers: Numbers, is_confirmed: bool, now: Millis) -> (Self, BatchArrival) {
+        let since = if is_confirmed { Since::Number(0) } else { Since::Unknown(Vec::new()) };
         let mut track = Self { generation: numbers.generation, next: 0, since, last_seen_at: now };
         let arrival = track.take(numbers, now);
         (track, arrival)
@@ -55,7 +56,7 @@ impl Track {
         if self.is_late(numbers) {
             return BatchArrival::Late;
         }
-        // A sender that had forgotten this receiver starts again at 0.
+        // A sender that had forgotten this receiver starts again at 0; what it sent before its answer need not show.
         if numbers.generation > self.generation {
             self.next = 0;
             match &mut self.since {

@@ -8,6 +8,9 @@ use millrace_control::{Ports, Reach};
 
 use crate::listeners::{BoundAddresses, bare, reachable};
 
+/// A host name has at most 253 bytes: a broker's name of 63, a dot, and the domain.
+const DOMAIN_BYTES_MAX: usize = 189;
+
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReachArgs {
     /// Name of the region, as the API shows it.
@@ -15,7 +18,7 @@ pub(crate) struct ReachArgs {
     region: String,
 
     /// Domain of the brokers behind a gateway: the broker "acme" is at acme.DOMAIN, over TLS.
-    /// Without it the API names the addresses that this process listens on.
+    /// Without it the API names the addresses of mqtt_listen and ws_listen.
     #[arg(long, value_name = "DOMAIN", value_parser = domain)]
     endpoint_domain: Option<String>,
 
@@ -37,7 +40,7 @@ pub(crate) struct ReachArgs {
 struct Pem(String);
 
 impl ReachArgs {
-    /// WebSocket origin of the gateway, for the policy of pages: a pattern for any broker.
+    /// WebSocket origin of the gateway, for the Content-Security-Policy of pages: a pattern for any broker.
     pub(super) fn gateway_socket(&self) -> Option<String> {
         self.endpoint_domain.as_ref().map(|domain| format!("wss://*.{domain}:{}", self.endpoint_wss_port))
     }
@@ -63,7 +66,8 @@ impl ReachArgs {
 }
 
 fn pem(file: &str) -> Result<Pem, String> {
-    let text = std::fs::read_to_string(file).map_err(|error| format!("a file that can be read ({error})"))?;
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("a file that can be read is allowed ({error})"))?;
     match text.contains("-----BEGIN CERTIFICATE-----") {
         true => Ok(Pem(text)),
         false => Err("a file with a certificate in PEM is allowed".into()),
@@ -83,7 +87,7 @@ fn domain(text: &str) -> Result<String, String> {
         let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(is_inner)
     };
-    if text.len() <= 189 && text.split('.').all(is_label) {
+    if text.len() <= DOMAIN_BYTES_MAX && text.split('.').all(is_label) {
         return Ok(text.to_ascii_lowercase());
     }
     Err("a domain is allowed, without a scheme and a port, such as mqtt.example.org".into())

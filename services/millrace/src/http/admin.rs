@@ -45,7 +45,7 @@ pub(crate) fn start(
     let mut app = Router::new()
         .route("/healthz", get(health))
         .route("/livez", get(liveness))
-        .route("/metrics", get(metrics).layer(from_fn_with_state(is_loopback, own_name)))
+        .route("/metrics", get(metrics).layer(from_fn_with_state(is_loopback, refuse_foreign_host)))
         .with_state(shared);
     if let Some(operator) = operator {
         let threads = tokio::runtime::Builder::new_multi_thread()
@@ -61,6 +61,7 @@ pub(crate) fn start(
         // The threads run until the process ends.
         std::mem::forget(threads);
     }
+    // Half of the files that the tenants' port may use.
     let limits = ConnectionLimits {
         all: ADMIN_CONNECTIONS_MAX,
         per_address: ADMIN_CONNECTIONS_MAX,
@@ -73,9 +74,9 @@ pub(crate) fn start(
     Ok(has_pages)
 }
 
-/// A page whose domain resolves to 127.0.0.1 (DNS rebinding) must not read the metrics, because
-/// they name brokers.
-async fn own_name(State(is_loopback): State<bool>, request: Request, next: Next) -> Response {
+/// On loopback, a page whose domain resolves to 127.0.0.1 (DNS rebinding) must not read the metrics, which name brokers; the operator
+/// API has a check of its own.
+async fn refuse_foreign_host(State(is_loopback): State<bool>, request: Request, next: Next) -> Response {
     if is_loopback && !millrace_control::is_loopback_host(request.headers()) {
         let what =
             "this port is for programs on this machine: ask for http://127.0.0.1 or http://localhost\n";

@@ -29,8 +29,11 @@ impl Cluster {
     /// Also checks that the cluster answers.
     pub(super) fn open(&self) -> Result<OpenCluster, Failure> {
         // The library does not say which file is missing.
-        let files =
-            [("fdb_tls_cert", &self.tls_cert), ("fdb_tls_key", &self.tls_key), ("fdb_tls_ca", &self.tls_ca)];
+        let files = [
+            ("--fdb-tls-cert", &self.tls_cert),
+            ("--fdb-tls-key", &self.tls_key),
+            ("--fdb-tls-ca", &self.tls_ca),
+        ];
         for (name, path) in files {
             if let Some(path) = path
                 && let Err(error) = std::fs::File::open(path)

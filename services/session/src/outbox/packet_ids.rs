@@ -142,7 +142,7 @@ impl Outbox {
     }
 
     /// True if the ids alone do not show the order of sending. The rows of messages in flight have this flag; the loader
-    /// then sorts them by their positions. Below half of all ids, the widest gap is always before the oldest message.
+    /// then sorts them by their positions. If all ids lie within half of the circle, the widest gap between them is before the oldest message.
     pub(crate) fn has_unordered_ids(&self) -> bool {
         let ends = self.slots.front().zip(self.slots.back());
         self.skipped_ids || ends.is_some_and(|(first, last)| distance(first.id, last.id) >= PACKET_IDS / 2)

@@ -1,5 +1,4 @@
-//! Rows of sign-ins, invitations and receipts in order of their expiry, so that a sweep finds expired ones without
-//! reading all.
+//! Rows of everything that expires (see [`ExpiringKind`]) in order of expiry, so that a sweep finds expired rows without reading all.
 
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Transaction, after};

@@ -31,7 +31,7 @@ pub struct UsageReport {
     pub broker: BrokerId,
     /// A time in the window of this usage, unix milliseconds.
     pub at_ms: u64,
-    /// By [`Unit`], from the first on; negative when a connection ended sooner than its last flush assumed.
+    /// By [`Unit`], from the first on; negative when a connection ended before the time up to which the last flush counted it.
     pub units: [i64; 5],
     /// [`Counter::PublishedMessages`] and all counters after it.
     pub counters: [u64; 5],

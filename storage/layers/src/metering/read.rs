@@ -79,7 +79,7 @@ async fn read(tx: &Transaction, broker: BrokerId, from_ms: u64) -> LayerResult<B
 }
 
 fn of_units(from_ms: u64, rows: &CountRows) -> Window {
-    // A negative sum takes back usage of an earlier window: a connection ended just before its last flush assumed.
+    // A negative sum takes back usage of an earlier window: a connection ended before the time up to which the last flush counted it.
     let unit = |unit: Unit| rows.get(&(unit as u64)).copied().unwrap_or(0).max(0).cast_unsigned();
     Window {
         from_ms,

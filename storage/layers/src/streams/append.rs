@@ -66,7 +66,7 @@ pub fn append_of_many(
     Ok(())
 }
 
-/// Written at the end of the transaction.
+/// Counts a shared body in each of its streams; written at the end of the transaction.
 #[derive(Debug, Default)]
 #[must_use = "streams would have more than their totals say"]
 pub struct Added(HashMap<(BrokerId, StreamId), Totals>);

@@ -111,7 +111,7 @@ function Where({ endpoint, isHere }: { endpoint: Endpoint; isHere: boolean }) {
   )
 }
 
-/** The snippets of microcontrollers would wait forever for an address of this machine alone. */
+/** Shown for a server on loopback, because a microcontroller with this snippet would wait forever for 127.0.0.1. */
 function OnTheNetwork({ port }: { port: number }) {
   const { host = '' } = useSearch({ from: '/signed-in/b/$broker/connect' })
   const navigate = useNavigate({ from: '/b/$broker/connect' })

@@ -9,7 +9,7 @@ pub(in crate::domain) enum FactorCheck {
     NotNeeded,
     Missing,
     Right,
-    /// Right, and the recovery codes are not replaced.
+    /// Right; the account had another factor already, and keeps its recovery codes.
     RightWithOldCodes,
     Wrong,
     Passkey,

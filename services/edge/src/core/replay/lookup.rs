@@ -15,25 +15,26 @@ use crate::jobs::replay::Replay;
 pub(super) enum LookupTree {
     OfBroker,
     Sys,
+    /// The messages that the store has read for this replay.
     Own,
 }
 
 pub(in crate::core) struct Lookup {
     pub(super) tree: LookupTree,
     walk: Walk<Arc<Message>>,
-    /// Found by the walk and not sent yet.
     pub(super) found: Option<Arc<Message>>,
     qos: QoS,
     identifier: u32,
     left_out: u64,
     /// Set when the replay continues in a session from the store: only QoS 1 and 2 messages are due, and not on these topics.
-    is_had: Option<Arc<Topics>>,
+    had: Option<Arc<Topics>>,
 }
 
 pub(in crate::core) type Topics = HashSet<Arc<str>, foldhash::fast::RandomState>;
 
 impl Lookup {
-    /// The look-ups of a subscription: one, and for `$SYS` topics also one of those that clients publish, the states of bridges.
+    /// One look-up among the messages that clients retain (below `$SYS/` the states of bridges), and for `$SYS/` filters a second one among
+    /// the server's own topics.
     pub(in crate::core) fn all(replay: &Replay, broker: &Broker) -> impl Iterator<Item = Self> {
         let of_server = replay
             .filter
@@ -63,11 +64,11 @@ impl Lookup {
     fn new(replay: &Replay, tree: LookupTree, retained: Arc<TreeSnapshot<Arc<Message>>>) -> Self {
         let Replay { qos, identifier, left_out, .. } = *replay;
         let walk = Walk::new(retained, &replay.filter);
-        Self { tree, walk, found: None, qos, identifier, left_out, is_had: None }
+        Self { tree, walk, found: None, qos, identifier, left_out, had: None }
     }
 
     pub(in crate::core) fn goes_on_without(self, had: &Arc<Topics>) -> Self {
-        Self { is_had: Some(had.clone()), ..self }
+        Self { had: Some(had.clone()), ..self }
     }
 
     pub(super) fn step(&mut self, broker: &Broker) -> TreeStep<Arc<Message>> {
@@ -84,7 +85,7 @@ impl Lookup {
     fn is_due(&self, message: &Message) -> bool {
         //= [MQTT-3.8.3-3] v5
         let is_left_out = self.left_out != 0 && message.publisher() == self.left_out;
-        let is_had = self.is_had.as_ref().is_some_and(|had| {
+        let is_had = self.had.as_ref().is_some_and(|had| {
             message.qos().min(self.qos) == QoS::AtMostOnce || had.contains(message.topic())
         });
         !is_left_out && !is_had

@@ -13,7 +13,7 @@ use super::{position_of, subscription_of};
 use crate::core::{Core, work};
 use crate::jobs::{AttachedSession, StoredPage};
 
-/// Hashing a filter costs about as much as copying so many bytes, besides its own.
+/// Hashing a filter costs about as much as copying its bytes and this many more.
 const FILTER_BYTES: usize = 128;
 
 #[derive(Default)]

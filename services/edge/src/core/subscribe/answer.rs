@@ -67,26 +67,26 @@ impl Core {
     pub(super) fn finish_subscribe(&mut self, slot: u32, mut subscribe: SubscribeInProgress) {
         let session = self.connections[slot as usize].session;
         let is_shared = self.process.store.is_some() && self.process.is_shared();
-        let asks = is_shared && !(subscribe.pending.replays.is_empty() && subscribe.shared.is_empty());
+        let asks_store = is_shared && !(subscribe.pending.replays.is_empty() && subscribe.shared.is_empty());
         let local = &self.sessions[session as usize];
-        if asks || local.persistent.is_some() || local.new_subscriptions.is_some() {
+        if asks_store || local.persistent.is_some() || local.new_subscriptions.is_some() {
             self.expect_answer(slot, &mut subscribe);
         }
         let SubscribeInProgress { read, mut stored, shared, holds, mut pending, .. } = subscribe;
         let FiltersToAdd { filters, places, .. } = read;
-        pending.asks = asks;
+        pending.asks_store = asks_store;
         let target = self.target_of(session);
         let broker = self.sessions[session as usize].broker.clone();
         self.work.spend((filters.len() / work::FREED_FILTERS) as u64);
-        pending.asked = filters.iter().map(|(_, options)| options.qos).collect();
+        pending.requested_qos = filters.iter().map(|(_, options)| options.qos).collect();
         pending.places = places;
         let local = &mut self.sessions[session as usize];
         match &mut local.persistent {
-            // From here on `unanswered` counts it.
+            // The count of `hold_for_replay` ends; if the store must answer, `subscribing` counts that below.
             Some(persistent) => persistent.end_subscribes(u32::from(holds)),
             None => pending.holds = holds,
         }
-        if stored.is_empty() && !pending.asks {
+        if stored.is_empty() && !pending.asks_store {
             if let Some(new) = &mut local.new_subscriptions {
                 for (filter, granted) in std::mem::take(&mut pending.in_memory) {
                     new.unanswered_by_store.remove(pending.number, &filter, Some(granted));
@@ -99,7 +99,7 @@ impl Core {
         }
         self.flag_due(&broker, &pending.replays, &mut stored);
         let local = &mut self.sessions[session as usize];
-        if pending.asks {
+        if pending.asks_store {
             let new = local.new_subscriptions.get_or_insert_default();
             new.reading += 1;
             // No retained messages are read for a session that has ended.
@@ -120,13 +120,13 @@ impl Core {
         let reasons: Reasons = pending
             .places
             .iter()
-            .map(|(place, asked)| match pending.reasons[*place as usize] {
+            .map(|(place, qos)| match pending.reasons[*place as usize] {
                 reason if reason.is_error() => reason,
                 // A filter that stands there twice is answered twice, as if in packets of its own.
-                ReasonCode(granted) if granted < pending.asked[*place as usize] as u8 => {
-                    ReasonCode(granted.min(*asked as u8))
+                ReasonCode(granted) if granted < pending.requested_qos[*place as usize] as u8 => {
+                    ReasonCode(granted.min(*qos as u8))
                 }
-                _ => ReasonCode(*asked as u8),
+                _ => ReasonCode(*qos as u8),
             })
             .collect();
         let (protocol, mut out, _) = parts!(self, slot);
@@ -135,14 +135,14 @@ impl Core {
             protocol.subscribed(packet_id, &reasons, pending.what, &mut out);
         }
         out.note_answers(before);
-        if pending.asks {
+        if pending.asks_store {
             let session = self.connections[slot as usize].session;
             let new = self.sessions[session as usize].new_subscriptions.get_or_insert_default();
             new.replayed(&pending.replays, self.now);
         }
         self.replay(slot, pending.replays, pending.holds);
         let session = self.connections[slot as usize].session;
-        if pending.asks {
+        if pending.asks_store {
             self.end_retained_read(session);
         }
     }

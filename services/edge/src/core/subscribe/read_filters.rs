@@ -36,7 +36,7 @@ impl Unread {
         self.at == self.bytes.len()
     }
 
-    /// Charges the broker for the memory of the packet, of which so many filters were read, until it is carried out.
+    /// Charges the broker for the memory of a packet until it is carried out: for `filters` that were read, and the bytes that were not.
     pub(super) fn charge(
         &mut self,
         filters: usize,

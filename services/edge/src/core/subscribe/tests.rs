@@ -269,7 +269,7 @@ fn a_refused_subscribe_of_a_session_in_memory_is_undone_over_several_turns() {
     let pending = PendingSubscribe {
         number,
         reasons: filters.iter().map(|_| ReasonCode(1)).collect(),
-        asked: filters.iter().map(|_| options.qos).collect(),
+        requested_qos: filters.iter().map(|_| options.qos).collect(),
         places: (0..).zip(&filters).map(|(place, _)| (place, options.qos)).collect(),
         in_memory: filters.iter().map(|filter| (filter.as_str().into(), granted)).collect(),
         is_refused: true,

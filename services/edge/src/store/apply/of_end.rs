@@ -46,8 +46,8 @@ impl Applier<'_> {
         Ok(WriteOutcome::Done)
     }
 
-    /// Appends the messages to the streams of their groups that the session took with their packet ids and never sent. They
-    /// are new messages there, because the group may be past their positions. More than [`WHOLE_BYTES_MAX`] are dropped and
+    /// Returns to the streams of their groups the messages that the session took with packet ids and never sent. They are new messages
+    /// there, because the group may be past their positions. More than [`WHOLE_BYTES_MAX`] are dropped and
     /// counted: otherwise the session could never end.
     async fn return_begun(&self, detach: &DetachWrite) -> Result<(), LayerError> {
         if detach.begun.is_empty() {

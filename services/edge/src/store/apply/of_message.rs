@@ -57,7 +57,7 @@ impl Applier<'_> {
             self.watch(broker, message.topic())?;
         }
         if is_settled {
-            self.applied().count(broker).settled += 1;
+            self.applied().count(broker).unstored += 1;
         } else {
             self.append(broker, message, publish.publisher, matched)?;
         }

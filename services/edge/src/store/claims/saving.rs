@@ -19,8 +19,8 @@ struct Save {
 }
 
 impl Writer<'_> {
-    /// Stores acknowledged and returned messages of some groups in one transaction, and trims those that no member needs any
-    /// more.
+    /// Stores acknowledged and returned messages of some groups in one transaction, trims those that no member needs any more, and returns
+    /// whether another step has to follow.
     pub(in crate::store) fn save_some_claims(&mut self) -> bool {
         if self.claims.saved_to.is_none() {
             self.give_back_of_closed();

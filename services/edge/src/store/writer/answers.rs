@@ -183,7 +183,7 @@ impl Writer<'_> {
             counters.sessions.add(counts.began);
             counters.sessions.sub(counts.ended);
             counters.stored.add(counts.stored);
-            counters.unstored.add(counts.settled);
+            counters.unstored.add(counts.unstored);
             counters.dropped_queue.add(counts.lost);
         }
         applied.returned.drain(..).for_each(|stream| self.grew(stream));

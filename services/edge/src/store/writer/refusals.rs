@@ -132,7 +132,7 @@ pub(super) fn is_unknown(error: &LayerError) -> bool {
     matches!(error, LayerError::Store(error) if error.is_maybe_committed())
 }
 
-/// The error of attempts of which none was committed.
+/// For attempts of which none was committed: an unknown result counts as a failure.
 pub(super) fn known(error: LayerError) -> LayerError {
     if is_unknown(&error) { StoreError::Unavailable("the commit failed".into()).into() } else { error }
 }
