@@ -2,12 +2,26 @@ import { Button, Group, Select, Stack, TextInput } from '@mantine/core'
 import { useMutation, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
-import { api, body, idempotencyKey } from '../api/client'
+import { api, body } from '../api/client'
+import { useOnce } from '../api/once'
 import { Problem } from '../api/problem'
 import { may, useMe } from '../api/session'
 import { Page, Panel } from '../ui/Page'
 import { Empty, Failure } from '../ui/State'
 import { Terms } from './newBroker/Terms'
+
+interface Wanted {
+  organisation: string
+  name: string
+}
+
+const createBroker = ({ organisation, name }: Wanted, key: string) =>
+  body(
+    api.POST('/organisations/{organisation}/brokers', {
+      params: { path: { organisation }, header: { 'Idempotency-Key': key } },
+      body: { display_name: name },
+    }),
+  )
 
 /** Creates a broker. Everything but its name has a default. */
 export function NewBroker() {
@@ -17,15 +31,9 @@ export function NewBroker() {
   const places = me.organisations.filter(({ role }) => may(role, 'brokers:write'))
   const [organisation, setOrganisation] = useState(places[0]?.id ?? '')
   const [name, setName] = useState('My first broker')
-  const [key] = useState(idempotencyKey)
+  const create = useOnce(createBroker)
   const creating = useMutation({
-    mutationFn: () =>
-      body(
-        api.POST('/organisations/{organisation}/brokers', {
-          params: { path: { organisation }, header: { 'Idempotency-Key': key } },
-          body: { display_name: name },
-        }),
-      ),
+    mutationFn: () => create({ organisation, name }),
     onSuccess: async (broker) => {
       await client.invalidateQueries({ queryKey: ['brokers'] })
       // Back leads to the brokers, and not to a form that would create one more.

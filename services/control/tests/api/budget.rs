@@ -89,10 +89,17 @@ async fn each_expensive_read_waits_for_the_one_before_of_its_organisation_and_no
         (path, tokio::spawn(async move { ann.with("if-none-match", "*").send(method, &asked, body).await }))
     });
     let all: Vec<_> = all.collect();
+    let answered = || -> Vec<&str> {
+        all.iter().filter(|(_, asked)| asked.is_finished()).map(|(path, _)| path.as_str()).collect()
+    };
+    let changed = async {
+        while answered().len() < changes.len() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), changed).await.unwrap();
     sleep(Duration::from_millis(300)).await;
-    let answered: Vec<_> =
-        all.iter().filter(|(_, asked)| asked.is_finished()).map(|(path, _)| path.as_str()).collect();
-    assert_eq!(answered, changes);
+    assert_eq!(answered(), changes);
 
     // Cheap requests and other organisations do not wait.
     let others = async {

@@ -92,7 +92,11 @@ function RoleSelect({ member }: { member: Member }) {
         onDone: () => void client.invalidateQueries({ queryKey: ['org', id] }),
       }),
     onError: failed,
-    onSettled: () => client.invalidateQueries({ queryKey: ['org', id] }),
+    onSettled: () => {
+      // The member may be oneself, with other rights from now on.
+      void client.invalidateQueries({ queryKey: ['me'] })
+      return client.invalidateQueries({ queryKey: ['org', id] })
+    },
   })
   return (
     <Select
