@@ -10,6 +10,14 @@ use millrace_session::{Budget, Hold, Message};
 use super::feed::HeldMessage;
 use super::limits;
 
+/// Whether a session that holds `held` messages and bytes may hold one more.
+pub(super) fn may_hold(held: (usize, usize), bytes: usize, budget: Option<&Arc<Budget>>) -> bool {
+    let (messages, held_bytes) = held;
+    messages < limits::HELD_MESSAGES_MAX
+        && held_bytes + bytes <= limits::HELD_BYTES_MAX
+        && !Budget::is_short_of(budget, held_bytes as u64, bytes)
+}
+
 #[derive(Default)]
 pub(super) struct HeldCopies {
     all: VecDeque<HeldMessage>,
@@ -30,9 +38,7 @@ impl HeldCopies {
     }
 
     pub(super) fn has_room(&self, bytes: usize, budget: Option<&Arc<Budget>>) -> bool {
-        self.all.len() < limits::HELD_MESSAGES_MAX
-            && self.bytes + bytes <= limits::HELD_BYTES_MAX
-            && !Budget::is_short_of(budget, self.bytes as u64, bytes)
+        may_hold((self.all.len(), self.bytes), bytes, budget)
     }
 
     pub(super) fn push(&mut self, mut held: HeldMessage, budget: Option<&Arc<Budget>>) {

@@ -12,6 +12,7 @@ use millrace_router::Receiver;
 use millrace_session::{Budget, Hold, Message, Seconds};
 
 use super::feed::Take;
+use super::held::may_hold;
 use super::limits;
 use super::unanswered::Unanswered;
 use crate::jobs::replay::{Replay, RetainedPages};
@@ -51,9 +52,7 @@ struct Replayed {
 impl NewSubscriptions {
     pub(super) fn take(&self, message: &Message, now: Seconds, budget: Option<&Arc<Budget>>) -> Take {
         if self.reading > 0 {
-            let fits = self.held.len() < limits::HELD_MESSAGES_MAX
-                && self.held_bytes + message.size() <= limits::HELD_BYTES_MAX
-                && !Budget::is_short_of(budget, self.held_bytes as u64, message.size());
+            let fits = may_hold((self.held.len(), self.held_bytes), message.size(), budget);
             return if fits { Take::Hold } else { Take::Drop };
         }
         if self.has(message, now) { Take::Drop } else { Take::Deliver }
