@@ -55,7 +55,7 @@ pub(crate) fn around(app: Router, sockets: Sockets) -> Router {
 
 /// Puts the pages of operators before `app`, if they were built. They use the operator API only.
 pub(crate) fn around_operators(app: Router) -> Router {
-    with_page(app, OPERATOR_PAGE, Sockets { ws: Vec::new(), gateway: None })
+    with_page(app, OPERATOR_PAGE, Sockets::default())
 }
 
 pub(crate) fn has_operator_pages() -> bool {
@@ -75,8 +75,10 @@ struct ConsoleSite {
 }
 
 /// WebSocket listeners that the page may connect to.
+#[derive(Default)]
 pub(crate) struct Sockets {
     pub(crate) ws: Vec<SocketAddr>,
+    pub(crate) wss: Vec<SocketAddr>,
     /// WebSocket origin of the gateway, such as `wss://*.mqtt.example.org:443`.
     pub(crate) gateway: Option<String>,
 }
@@ -160,8 +162,11 @@ fn page(site: &ConsoleSite, host: Option<&str>) -> Response {
 /// The Content-Security-Policy, which allows connections only to the HTTP port and the WebSocket
 /// listeners.
 fn policy(nonce: &str, sockets: &Sockets, host: Option<&str>) -> String {
-    let own = sockets.ws.iter().map(|ws| format!(" ws://{}:{}", reachable(*ws, host), ws.port()));
-    let sockets: String = own.chain(sockets.gateway.iter().map(|gateway| format!(" {gateway}"))).collect();
+    let own = |all: &[SocketAddr], scheme: &str| -> String {
+        all.iter().map(|at| format!(" {scheme}://{}:{}", reachable(*at, host), at.port())).collect()
+    };
+    let own = [own(&sockets.ws, "ws"), own(&sockets.wss, "wss")];
+    let sockets: String = own.into_iter().chain(sockets.gateway.iter().map(|gateway| format!(" {gateway}"))).collect();
     format!(
         "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-{nonce}'; font-src 'self'; img-src 'self' data:; \
          connect-src 'self'{sockets}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -187,16 +192,20 @@ mod tests {
     fn the_page_connects_to_the_listeners_and_runs_no_script_of_others() {
         let at = |gateway: Option<&str>| Sockets {
             ws: vec!["0.0.0.0:8083".parse().unwrap()],
+            wss: Vec::new(),
             gateway: gateway.map(ToOwned::to_owned),
         };
         let own = policy("abc", &at(None), Some("console.example:8080"));
         assert!(own.contains("connect-src 'self' ws://console.example:8083;"), "{own}");
         assert!(own.contains("script-src 'self';") && own.contains("'nonce-abc'"), "{own}");
         assert!(!own.contains("unsafe"), "{own}");
-        let none = policy("abc", &Sockets { ws: Vec::new(), gateway: None }, None);
+        let none = policy("abc", &Sockets::default(), None);
         assert!(none.contains("connect-src 'self';"), "{none}");
         let gateway = policy("abc", &at(Some("wss://*.mqtt.example:443")), None);
         assert!(gateway.contains(" ws://127.0.0.1:8083 wss://*.mqtt.example:443;"), "{gateway}");
+        let tls = Sockets { wss: vec!["0.0.0.0:8443".parse().unwrap()], ..Sockets::default() };
+        let tls = policy("abc", &tls, Some("console.example:8080"));
+        assert!(tls.contains("connect-src 'self' wss://console.example:8443;"), "{tls}");
         let hostile = policy("abc", &at(None), Some("x; script-src *"));
         assert!(!hostile.contains('*'), "{hostile}");
     }
@@ -219,7 +228,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_browser_gets_the_console_for_mailed_links() {
-        let site = Arc::new(ConsoleSite { page: PAGE, sockets: Sockets { ws: Vec::new(), gateway: None } });
+        let site = Arc::new(ConsoleSite { page: PAGE, sockets: Sockets::default() });
         let mut app: Router = Router::new()
             .route("/confirm", get(async || "not for browsers"))
             .route("/confirm-address", get(async || "not for browsers"))

@@ -102,7 +102,8 @@ pub(crate) fn start(
             .route("/confirm", get(async || shown("text/html", CONFIRM)))
             .route("/confirm.js", get(async || shown("text/javascript", CONFIRM_SCRIPT)));
         // The console is one more client of the API.
-        app = console::around(app, console::Sockets { ws: at.ws.clone(), gateway: api.gateway_socket });
+        let (ws, wss) = (at.ws.clone(), at.wss.clone());
+        app = console::around(app, console::Sockets { ws, wss, gateway: api.gateway_socket });
     }
     spawn(panics::HTTP, runtime, listener, connections, app)
 }

@@ -25,7 +25,8 @@ pub(crate) struct TlsArgs {
     wss_listen: Vec<Listen>,
 
     /// Folder with the server's certificate chain tls.crt and its key tls.key, as `millrace
-    /// dev-certs` makes them. The files are read again when they change.
+    /// dev-certs` makes them. The files are read again when they change. The API shows ca.crt, if
+    /// it is there, to clients.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["tls_cert", "tls_key"])]
     tls_dir: Option<PathBuf>,
 

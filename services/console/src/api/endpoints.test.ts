@@ -26,6 +26,8 @@ test('a page that came over TLS opens no connection without it', () => {
   expect(endpointOf(local, true)?.wsUrl).toBeNull()
   const both = { ...local, wss: { port: 443, url: 'wss://b.example/mqtt' } }
   expect(endpointOf(both, true)?.wsUrl).toBe('wss://b.example/mqtt')
+  expect(endpointOf(both, false)?.wsUrl).toBe(local.ws.url)
+  expect(endpointOf({ ...both, ws: null }, false)?.wsUrl).toBe('wss://b.example/mqtt')
 })
 
 test('a broker without a listener has no endpoint', () => {

@@ -24,8 +24,9 @@ export function endpointOf(
   const way = endpoints?.mqtts ?? endpoints?.mqtt
   if (!endpoints || !way) return null
   const { host, user_prefix, ca_pem, ws, wss } = endpoints
-  // A page that came over TLS may not open a connection without it.
-  const socket = wss ?? (isSecurePage ? null : ws)
+  // A page that came over TLS may not open a connection without it. Another one would gain nothing, and its browser may not trust the
+  // authority of a developer's certificate.
+  const socket = isSecurePage ? wss : (ws ?? wss)
   return {
     host,
     port: way.port,

@@ -65,7 +65,8 @@ export class LiveClient {
   #status: Status = { kind: 'connecting' }
   #client: MqttClient | undefined
   #reconnect: ReturnType<typeof setTimeout> | undefined
-  #isOver = false
+  /** Counts openings and closings: what an earlier opening still waits for is then not used. */
+  #generation = 0
   #listeners = new Set<() => void>()
   #filters = new Map<string, 0 | 1 | 2>()
   #published: Published | undefined
@@ -79,10 +80,10 @@ export class LiveClient {
 
   /** Connects, and connects again when the connection is lost, until it is closed. */
   async open(url: string, newPass: () => Promise<Pass>) {
-    this.#isOver = false
+    const generation = ++this.#generation
     try {
       const [{ default: mqtt }, pass] = await Promise.all([import('mqtt'), newPass()])
-      if (this.#isOver) return
+      if (generation !== this.#generation) return
       this.#client = mqtt.connect(url, {
         ...pass,
         protocolVersion: 5,
@@ -96,6 +97,7 @@ export class LiveClient {
       })
       this.#listen(this.#client, pass.clientId, () => this.open(url, newPass))
     } catch (error) {
+      if (generation !== this.#generation) return
       if (error instanceof Problem && error.status >= 400 && error.status < 500 && error.status !== 429) {
         return this.#set({ kind: 'refused', why: error.message })
       }
@@ -132,7 +134,6 @@ export class LiveClient {
   }
 
   #lost(why: string, open: () => void) {
-    if (this.#isOver) return
     this.#set({ kind: 'lost', why })
     clearTimeout(this.#reconnect)
     this.#reconnect = setTimeout(open, RECONNECT_MS)
@@ -214,7 +215,7 @@ export class LiveClient {
   }
 
   close() {
-    this.#isOver = true
+    this.#generation++
     clearTimeout(this.#reconnect)
     this.#client?.end(true)
     this.#client = undefined

@@ -2,8 +2,9 @@ import { Anchor, Button, Divider, Stack, Text, TextInput } from '@mantine/core'
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { type FormEvent, useState } from 'react'
-import { api, body, idempotencyKey } from '../api/client'
+import { api, body, idempotencyKey, type Schemas } from '../api/client'
 import { signInWithProvider } from '../api/identities'
+import { useOnce } from '../api/once'
 import { Problem } from '../api/problem'
 import { meQuery, signedIn, signOut, waysQuery } from '../api/session'
 import { Card } from '../shell/Card'
@@ -30,7 +31,7 @@ function NeedsLink() {
       <Stack gap="md" mt="md">
         <Text size="sm">
           You can create an account with an invitation, or with the link that the server logged at its first
-          start logged.
+          start.
         </Text>
         <Button component={Link} to="/sign-in" variant="default">
           Sign in instead
@@ -69,17 +70,17 @@ function Accept({ name }: { name: string }) {
   )
 }
 
+const createAccount = (account: Schemas['SignUp'], key: string) =>
+  body(api.POST('/sign-up', { params: { header: { 'Idempotency-Key': key } }, body: account }))
+
 function Form({ provider, isMailed }: { provider: string | undefined; isMailed: boolean }) {
   const client = useQueryClient()
   const navigate = useNavigate()
-  const [key] = useState(idempotencyKey)
+  const signUp = useOnce(createAccount)
   const [said, setText] = useState({ email: '', password: '', name: '' })
   const [sentTo, setSentTo] = useState<string>()
   const signingUp = useMutation({
-    mutationFn: () => {
-      const params = { header: { 'Idempotency-Key': key } }
-      return body(api.POST('/sign-up', { params, body: { ...said, ...(token && { token }) } }))
-    },
+    mutationFn: () => signUp({ ...said, ...(token && { token }) }),
     onSuccess: (answer) => {
       // Without a user in the answer, the server has mailed or logged a link that confirms the address.
       if (!('user' in answer)) return setSentTo(answer.email)

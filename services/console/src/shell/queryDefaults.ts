@@ -7,9 +7,10 @@ const BUSY_TIMES_MAX = 15
 const BUSY_MS = 1_000
 
 function retryMs(times: number, error: unknown) {
-  if (!(error instanceof Problem && error.isBusy)) return Math.min(500 * 2 ** times, RETRY_MS_MAX)
+  const askedMs = error instanceof Problem ? Math.min((error.retryAfterS ?? 0) * 1_000, RETRY_MS_MAX) : 0
+  const ms = error instanceof Problem && error.isBusy ? BUSY_MS : Math.min(500 * 2 ** times, RETRY_MS_MAX)
   // Lists that were refused together must not come again together.
-  return Math.max((error.retryAfterS ?? 0) * 1_000, BUSY_MS) * (1 + Math.random() / 2)
+  return Math.max(askedMs, ms) * (1 + Math.random() / 2)
 }
 
 /** How queries treat a server that is unreachable or busy. */

@@ -193,7 +193,7 @@ impl Plane {
     pub(crate) fn reached_at(&self, at: &BoundAddresses, edge: &millrace_edge::Config) {
         let settings = &edge.authentication;
         let host = self.public_url.as_deref().and_then(|url| url.split_once("://")).map(|(_, host)| host);
-        self.control.reached_at(self.reach.reach(at, host));
+        self.control.reached_at(self.reach.reach(at, host, edge.tls.as_ref()));
         self.control.admits_by_settings(AccessBySettings {
             anonymous: settings.allow_anonymous,
             passwords: settings.password_file.is_some(),

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use clap::Args;
 use millrace_control::{Ports, Reach};
+use millrace_edge::TlsFiles;
 
 use crate::listeners::{BoundAddresses, bare, reachable};
 
@@ -18,7 +19,7 @@ pub(crate) struct ReachArgs {
     region: String,
 
     /// Domain of the brokers behind a gateway: the broker "acme" is at acme.DOMAIN, over TLS.
-    /// Without it the API names the addresses of mqtt_listen and ws_listen.
+    /// Without it the API names the addresses of the listeners.
     #[arg(long, value_name = "DOMAIN", value_parser = domain)]
     endpoint_domain: Option<String>,
 
@@ -30,8 +31,8 @@ pub(crate) struct ReachArgs {
     #[arg(long, value_name = "PORT", default_value_t = 443)]
     endpoint_wss_port: u16,
 
-    /// File with the authority that issued the gateway's certificate, PEM: the API shows it to
-    /// clients [default: a public authority].
+    /// File with the authority that issued the certificate of the gateway or of this server, PEM:
+    /// the API shows it to clients [default: ca.crt in tls_dir, otherwise a public authority].
     #[arg(long, value_name = "FILE", value_parser = pem)]
     endpoint_ca_file: Option<Pem>,
 }
@@ -46,7 +47,12 @@ impl ReachArgs {
     }
 
     /// `at` has the listeners of this process; `public_host` is the host by which people reach it.
-    pub(super) fn reach(&self, at: &BoundAddresses, public_host: Option<&str>) -> Reach {
+    pub(super) fn reach(
+        &self,
+        at: &BoundAddresses,
+        public_host: Option<&str>,
+        tls: Option<&TlsFiles>,
+    ) -> Reach {
         let ca_pem = self.endpoint_ca_file.clone().map(|pem| pem.0);
         let (region, domain) = (self.region.clone(), self.endpoint_domain.clone());
         if domain.is_some() {
@@ -57,12 +63,24 @@ impl ReachArgs {
             };
             return Reach { region, domain, host: String::new(), ports, ca_pem };
         }
-        let port = |all: &[SocketAddr]| all.first().map(SocketAddr::port);
-        let ports = Ports { mqtt: port(&at.mqtt), ws: port(&at.ws), ..Ports::default() };
-        let first = at.mqtt.first().or(at.ws.first());
-        let host = first.map_or_else(String::new, |at| bare(&reachable(*at, public_host)));
-        Reach { region, domain, host, ports, ca_pem }
+        let mut all = [&at.mqtts, &at.wss, &at.mqtt, &at.ws].into_iter().flatten();
+        let host = all.next().map_or_else(String::new, |at| reachable(*at, public_host));
+        // Devices get one host, so a listener that has another one, such as loopback, is not named.
+        let port = |all: &[SocketAddr]| {
+            all.iter().find(|at| reachable(**at, public_host) == host).map(SocketAddr::port)
+        };
+        let ports =
+            Ports { mqtt: port(&at.mqtt), mqtts: port(&at.mqtts), ws: port(&at.ws), wss: port(&at.wss) };
+        let ca_pem = ca_pem.or_else(|| tls.and_then(authority_beside));
+        Reach { region, domain, host: bare(&host), ports, ca_pem }
     }
+}
+
+/// `dev-certs` and the issuers of Kubernetes secrets write ca.crt beside tls.crt.
+fn authority_beside(files: &TlsFiles) -> Option<String> {
+    let is_pair = files.certificate.file_name().is_some_and(|name| name == "tls.crt");
+    let path = is_pair.then(|| files.certificate.with_file_name("ca.crt"))?;
+    pem(path.to_str()?).ok().map(|pem| pem.0)
 }
 
 fn pem(file: &str) -> Result<Pem, String> {
@@ -111,10 +129,35 @@ mod tests {
         for (listens, asked) in [("[::1]:1883", None), ("[::]:1883", Some("[::1]:8080"))] {
             let mqtt = vec![listens.parse().unwrap()];
             let at = BoundAddresses { mqtt, ws: Vec::new(), mqtts: Vec::new(), wss: Vec::new() };
-            let endpoints = args.reach(&at, asked).endpoints("default");
+            let endpoints = args.reach(&at, asked, None).endpoints("default");
             assert_eq!(endpoints.host, "::1");
             assert_eq!(endpoints.mqtt.unwrap().url, "mqtt://[::1]:1883");
         }
+    }
+
+    #[test]
+    fn listeners_with_tls_are_named_with_their_authority_and_those_of_another_host_are_not() {
+        let args = Command::try_parse_from(["millrace"]).unwrap().reach;
+        let folder = tempfile::tempdir().unwrap();
+        let certificate = folder.path().join("tls.crt");
+        let files =
+            TlsFiles { key: certificate.clone(), certificate, client_authorities: None, asks_browsers: false };
+        let at = |mqtt: &str| BoundAddresses {
+            mqtt: vec![mqtt.parse().unwrap()],
+            ws: Vec::new(),
+            mqtts: vec!["0.0.0.0:8883".parse().unwrap()],
+            wss: vec!["0.0.0.0:8443".parse().unwrap()],
+        };
+        let local = args.reach(&at("127.0.0.1:1883"), None, Some(&files)).endpoints("default");
+        assert_eq!(local.mqtts.unwrap().url, "mqtts://127.0.0.1:8883");
+        assert_eq!(local.wss.unwrap().url, "wss://127.0.0.1:8443/mqtt");
+        assert_eq!((local.mqtt.unwrap().port, local.ca_pem), (1883, None));
+
+        std::fs::write(folder.path().join("ca.crt"), "-----BEGIN CERTIFICATE-----").unwrap();
+        let public = args.reach(&at("127.0.0.1:1883"), Some("mqtt.example.org"), Some(&files));
+        let public = public.endpoints("default");
+        assert_eq!(public.mqtts.unwrap().url, "mqtts://mqtt.example.org:8883");
+        assert_eq!((public.mqtt, public.ca_pem.is_some()), (None, true));
     }
 
     #[test]
