@@ -98,6 +98,15 @@ impl Clock {
         1000 * (1000 * self.unix_start_ms + u64::from(self.unix_start_us) + micros)
     }
 
+    pub(crate) fn unix_at(&self, at: Millis) -> u64 {
+        self.unix_start_ms.saturating_add(at)
+    }
+
+    /// The inverse of [`Self::unix_at`], below the MAX that stands for "never"; 0 before the start.
+    pub(crate) fn at_unix(&self, unix_ms: u64) -> Millis {
+        unix_ms.saturating_sub(self.unix_start_ms).min(Millis::MAX - 1)
+    }
+
     pub(crate) fn unix_ms(&self, at: Seconds) -> u64 {
         self.unix_start_ms + 1000 * u64::from(at)
     }

@@ -13,6 +13,8 @@ use crate::quota::Limit;
 
 /// Rows per broker; further incidents share one row per kind.
 const ROWS_MAX: usize = 100;
+/// Rows of refused CONNECTs, which anybody can cause: they must not displace a tenant's other incidents from the log.
+const REFUSED_ROWS_MAX: usize = 10;
 /// Equal incidents share a row for this time, milliseconds.
 const WINDOW_MS: u64 = 10_000;
 const TEXT_BYTES_MAX: usize = 256;
@@ -96,7 +98,10 @@ impl Incidents {
         }
         let mut rows = self.rows();
         let (mut note, mut key) = (*note, note.hashed());
-        if rows.len() >= ROWS_MAX && !rows.contains_key(&key) {
+        let is_stranger = note.kind == StoredIncidentKind::ConnectRefused;
+        let refused = || rows.values().filter(|row| row.incident.kind == note.kind).count();
+        let is_full = rows.len() >= ROWS_MAX || is_stranger && refused() >= REFUSED_ROWS_MAX;
+        if is_full && !rows.contains_key(&key) {
             note = note.unlisted();
             key = note.hashed();
         }
@@ -176,17 +181,16 @@ mod tests {
     fn a_storm_of_many_clients_is_so_many_rows_and_none_is_uncounted() {
         let incidents = Incidents::default();
         incidents.set_on(true);
-        for number in 0..1_000 {
-            let (id, topic) = (format!("c{number}"), "é".repeat(1_000));
-            incidents.note(
-                &NewIncident::new(StoredIncidentKind::ConnectRefused, &topic, "no").of(&id, None),
-                1,
-                1,
-            );
+        for kind in [StoredIncidentKind::ConnectRefused, StoredIncidentKind::PublishRefused] {
+            for number in 0..1_000 {
+                let (id, topic) = (format!("c{number}"), "é".repeat(1_000));
+                incidents.note(&NewIncident::new(kind, &topic, "no").of(&id, None), 1, 1);
+            }
         }
         let taken = incidents.take(1);
-        assert_eq!(taken.len(), ROWS_MAX + 1);
-        assert_eq!(taken.iter().map(|one| one.count).sum::<u64>(), 1_000);
+        let refused = taken.iter().filter(|one| one.kind == StoredIncidentKind::ConnectRefused);
+        assert_eq!((refused.count(), taken.len()), (REFUSED_ROWS_MAX + 1, ROWS_MAX + 1));
+        assert_eq!(taken.iter().map(|one| one.count).sum::<u64>(), 2_000);
         assert!(taken.iter().all(|one| one.what.as_ref().is_none_or(|what| what.len() <= TEXT_BYTES_MAX)));
     }
 }

@@ -42,7 +42,7 @@ fn unix_clock() -> Clock {
 fn taken_apart(message: &Message, clock: &Clock) -> DecodedMessage {
     DecodedMessage {
         qos: message.qos() as u8,
-        expires_at_ms: message.expires_at().map(|at| clock.unix_ms(at)),
+        expires_at_ms: message.expires_at_ms().map(|at| clock.unix_at(at)),
         properties: message.properties().iter().map(named).collect(),
         encoded_properties: message.properties().as_bytes().to_vec(),
         payload: message.payload().to_vec(),
@@ -110,7 +110,7 @@ mod tests {
         Property::MessageExpiryInterval(60).encode(&mut properties);
         let properties = Properties::from_validated(&properties);
         let clock = Clock::at(1_000_000_000_000);
-        let message = Message::new("a".into(), QoS::AtLeastOnce, true, properties, b"21", 5);
+        let message = Message::new("a".into(), QoS::AtLeastOnce, true, properties, b"21", 5_000);
         let stored = retained("a", &record::encode(&message, false, &clock)).unwrap();
         assert_eq!((stored.qos, &stored.payload[..]), (1, &b"21"[..]));
         assert_eq!(stored.expires_at_ms, Some(1_000_000_065_000));

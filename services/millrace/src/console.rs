@@ -166,7 +166,8 @@ fn policy(nonce: &str, sockets: &Sockets, host: Option<&str>) -> String {
         all.iter().map(|at| format!(" {scheme}://{}:{}", reachable(*at, host), at.port())).collect()
     };
     let own = [own(&sockets.ws, "ws"), own(&sockets.wss, "wss")];
-    let sockets: String = own.into_iter().chain(sockets.gateway.iter().map(|gateway| format!(" {gateway}"))).collect();
+    let sockets: String =
+        own.into_iter().chain(sockets.gateway.iter().map(|gateway| format!(" {gateway}"))).collect();
     format!(
         "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-{nonce}'; font-src 'self'; img-src 'self' data:; \
          connect-src 'self'{sockets}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

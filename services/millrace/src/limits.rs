@@ -62,9 +62,9 @@ limits! {
     connections_per_broker_max: u32 in 1..=u32::MAX, "COUNT",
         "Connections of one broker at once; beyond it a CONNECT is refused.";
     connections_per_address_max: u32 in 0..=u32::MAX, "COUNT",
-        "Connections of one address at once (IPv6: of one /64); beyond it new ones are closed. 0 is a quarter of the files that the process may open, at most 10,000.";
+        "Connections of one address at once (IPv6: of one /64, and eight times as many of one /48); beyond it new ones are closed. 0 is a quarter of the files that the process may open, at most 10,000.";
     connects_per_address_per_second_max: u32 in 0..=u32::MAX, "COUNT",
-        "Connections a second of one address; beyond it new ones are closed; 0 is no limit.";
+        "Connections a second of one address (IPv6: as above); beyond it new ones are closed; 0 is no limit.";
     connects_per_address_burst: u32 in 1..=u32::MAX, "COUNT",
         "Connections of one address that the server accepts at once after a quiet time.";
     connects_per_second_max: u32 in 0..=u32::MAX, "COUNT",
@@ -114,9 +114,9 @@ limits! {
     session_expiry_v3_s: u32 in 0..=u32::MAX, "SECONDS",
         "Session expiry of 3.x clients that connect without clean session.";
     queue_messages_max: u32 in 0..=u32::MAX, "MESSAGES",
-        "Messages that wait for the persistent sessions of one topic filter, or for one session in memory. Beyond it the oldest are dropped and counted.";
+        "Messages that wait for the persistent sessions of one topic filter, or for one session in memory. Beyond it the oldest are dropped and counted; a session in memory drops the newest.";
     queue_bytes_max: u64 in 0..=i64::MAX as u64, "BYTES",
-        "Bytes of messages that wait for the persistent sessions of one topic filter, or for one session in memory. Beyond it the oldest are dropped and counted.";
+        "Bytes of messages that wait for the persistent sessions of one topic filter, or for one session in memory. Beyond it the oldest are dropped and counted; a session in memory drops the newest.";
     queue_memory_per_broker_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Memory of the messages that the sessions of one broker hold, a message of several sessions counted once: all messages of sessions in memory, and stored and retained messages that a client has not acknowledged, and stored ones that wait in memory for a connected client, each without the first 64 KiB of a client. 0 is half of queue_memory_max, and 64 MiB at least. Beyond it the server drops further messages for sessions in memory that hold more than a few small ones, and sends stored and retained messages as the client acknowledges earlier ones.";
     queue_memory_max: u64 in 0..=i64::MAX as u64, "BYTES",

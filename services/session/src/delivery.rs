@@ -10,7 +10,7 @@ use crate::aliases::OutboundAlias;
 use crate::budget::Hold;
 use crate::outbox::{NoRoom, OutboxEntry, SlotState};
 use crate::settings::{STORED_INFLIGHT_MAX, UNCOUNTED_BYTES_MAX};
-use crate::{Budget, Connection, Message, Out, Seconds, Session, SessionSettings};
+use crate::{Budget, Connection, Message, Out, Session, SessionSettings};
 
 /// Messages that one call of [`Session::pump`] sends or drops.
 pub const PUMP_MAX: usize = 1_000;
@@ -58,7 +58,7 @@ impl Session {
         connection: Option<&mut Connection>,
         settings: &SessionSettings,
         budget: Option<&Arc<Budget>>,
-        now: Seconds,
+        now_ms: u64,
         out: &mut impl Out,
     ) -> Delivered {
         let can_wait = delivery.qos != QoS::AtMostOnce || delivery.replay;
@@ -67,7 +67,7 @@ impl Session {
             && self.may_send(&delivery, connection, settings)
         {
             match self.hold_to_send(&delivery, budget) {
-                Ok(hold) => return self.send(delivery.to_entry(), hold, connection, now, out),
+                Ok(hold) => return self.send(delivery.to_entry(), hold, connection, now_ms, out),
                 Err(NoRoom) if self.counts_when_sent(&delivery) => {}
                 Err(NoRoom) => return self.no_memory(&delivery),
             }
@@ -180,7 +180,7 @@ impl Session {
         connection: &mut Connection,
         settings: &SessionSettings,
         budget: Option<&Arc<Budget>>,
-        now: Seconds,
+        now_ms: u64,
         out: &mut impl Out,
         done: &mut impl FnMut(Delivered, &Message),
     ) -> usize {
@@ -196,10 +196,10 @@ impl Session {
                     SlotState::Published(entry) => {
                         let entry = entry.clone();
                         //= [MQTT-3.3.2-5] v5
-                        if !again && entry.message.is_expired(now) {
+                        if !again && entry.message.is_expired(now_ms) {
                             outbox.complete(id);
                             done(Delivered::Dropped(DropReason::Expired), &entry.message);
-                        } else if !encode(&entry, Some(id), again, connection, now, out) {
+                        } else if !encode(&entry, Some(id), again, connection, now_ms, out) {
                             outbox.complete(id);
                             done(Delivered::Dropped(DropReason::TooLarge), &entry.message);
                         } else if !again {
@@ -220,7 +220,7 @@ impl Session {
             let Some((entry, hold)) = outbox.dequeue_to_send(budget) else { return count - 1 };
             let message = entry.message.clone();
             if reserves(&entry) {
-                if entry.message.is_expired(now) {
+                if entry.message.is_expired(now_ms) {
                     self.settle(&entry.message, entry.shared);
                     done(Delivered::Dropped(DropReason::Expired), &message);
                 } else {
@@ -228,7 +228,7 @@ impl Session {
                 }
                 continue;
             }
-            done(self.send(entry, hold, connection, now, out), &message);
+            done(self.send(entry, hold, connection, now_ms, out), &message);
         }
         count
     }
@@ -238,18 +238,18 @@ impl Session {
         entry: OutboxEntry,
         hold: Option<Hold>,
         connection: &mut Connection,
-        now: Seconds,
+        now_ms: u64,
         out: &mut impl Out,
     ) -> Delivered {
         //= [MQTT-3.3.2-5] v5
-        if entry.message.is_expired(now) {
+        if entry.message.is_expired(now_ms) {
             self.settle(&entry.message, entry.shared);
             return Delivered::Dropped(DropReason::Expired);
         }
         let id = (entry.qos != QoS::AtMostOnce).then(|| self.outbox().next_id());
         //= [MQTT-3.3.1-1] v5 v3.1.1
         let dup = entry.maybe_sent && entry.qos == QoS::AtLeastOnce;
-        if !encode(&entry, id, dup, connection, now, out) {
+        if !encode(&entry, id, dup, connection, now_ms, out) {
             self.settle(&entry.message, entry.shared);
             return Delivered::Dropped(DropReason::TooLarge);
         }
@@ -287,10 +287,10 @@ impl Delivery<'_> {
 
 /// The properties of a 5.0 PUBLISH that differ between its receivers, without the topic alias.
 #[inline]
-fn properties_of(entry: &OutboxEntry, now: Seconds) -> Vec<u8> {
+fn properties_of(entry: &OutboxEntry, now_ms: u64) -> Vec<u8> {
     let mut properties = Vec::new();
     //= [MQTT-3.3.2-6] v5
-    if let Some(seconds) = entry.message.expiry_left(now) {
+    if let Some(seconds) = entry.message.expiry_left(now_ms) {
         Property::MessageExpiryInterval(seconds).encode(&mut properties);
     }
     //= [MQTT-3.3.4-3] [MQTT-3.3.4-4] v5
@@ -306,7 +306,7 @@ fn encode(
     packet_id: Option<PacketId>,
     dup: bool,
     connection: &mut Connection,
-    now: Seconds,
+    now_ms: u64,
     out: &mut impl Out,
 ) -> bool {
     let message = &entry.message;
@@ -316,7 +316,7 @@ fn encode(
     let mut topic: &str = message.topic();
     let mut alias = OutboundAlias::Plain;
     if version == Version::V5 {
-        more = properties_of(entry, now);
+        more = properties_of(entry, now_ms);
         more_without_alias = more.len();
         alias = connection.outbound_alias(message.topic());
         match alias {

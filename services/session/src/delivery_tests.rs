@@ -433,7 +433,7 @@ fn an_expired_message_is_not_sent_and_one_on_its_way_is() {
         client.deliver_as(&delivery(&message, level));
     }
     assert_eq!(client.read(), ["PUBLISH q2 #1 a=under way MessageExpiryInterval(10)"]);
-    client.now += 20;
+    client.now += 20_000;
     // It was sent before it expired: it is sent again until it is acknowledged.
     client.reconnect();
     assert_eq!(client.read(), ["PUBLISH dup q2 #1 a=under way MessageExpiryInterval(0)"]);
@@ -442,13 +442,13 @@ fn an_expired_message_is_not_sent_and_one_on_its_way_is() {
     client.ack(PubComp, 1);
     assert_eq!(client.dropped, [DropReason::Expired]);
     assert_eq!(client.read(), ["PUBLISH q1 #2 a=in time MessageExpiryInterval(10)"]);
-    client.now += 10;
+    client.now += 10_000;
     client.ack(PubAck, 2);
     let far = client.read();
     assert_eq!(far.len(), 1);
     assert!(far[0].starts_with("PUBLISH q1 #3 a=far MessageExpiryInterval(42949"), "{far:?}");
     let message = expiring(5, "dead", &client);
-    client.now += 6;
+    client.now += 6_000;
     client.ack(PubAck, 3);
     assert_eq!(client.deliver_as(&delivery(&message, 1)), Delivered::Dropped(DropReason::Expired));
     // The packet id was not used up.
@@ -461,7 +461,7 @@ fn a_client_of_3_1_1_is_not_told_the_expiry_but_spared_what_expired() {
     let mut client = Client::new(Version::V311);
     let message = message("a", 1, &properties(&[Property::MessageExpiryInterval(5)]), "x", client.now);
     assert_eq!(client.deliver_as(&delivery(&message, 1)), Delivered::Sent);
-    client.now += 6;
+    client.now += 6_000;
     assert_eq!(client.deliver_as(&delivery(&message, 1)), Delivered::Dropped(DropReason::Expired));
     assert_eq!(client.read(), ["PUBLISH q1 #1 a=x"]);
 }
@@ -496,7 +496,7 @@ fn a_restored_message_that_expired_before_it_was_sent_is_dropped() {
         (id, if id.get() == 1 { InFlight::Published(entry) } else { InFlight::Unsent(entry) })
     });
     client.session = Session::restored("c".into(), in_flight.into(), Vec::new());
-    client.now = 10;
+    client.now = 10_000;
     client.reconnect();
     // The first may have been delivered, so the receiver must get it again.
     let read = client.read();

@@ -1,6 +1,6 @@
 //! The MQTT connection and session state machine: packets in, [`SessionEffect`]s and bytes out.
 //!
-//! This crate does no I/O, owns no clock and starts no task: the time comes in as [`Seconds`], bytes leave through [`Out`]. It
+//! This crate does no I/O, owns no clock and starts no task: the time comes in with each call, bytes leave through [`Out`]. It
 //! knows nothing of routing, stores or threads. A [`Connection`] lives as long as a network connection, a [`Session`] as long as
 //! the standard says.
 

@@ -28,7 +28,7 @@ pub struct Message {
     topic: Arc<str>,
     body: Box<[u8]>,
     properties_len: u32,
-    expires_at: Seconds,
+    expires_at_ms: u64,
     publisher: u64,
     qos: QoS,
     retain: bool,
@@ -53,14 +53,15 @@ enum StoredAt {
 
 impl PartialEq for Message {
     fn eq(&self, other: &Self) -> bool {
-        let key = |message: &Self| (message.properties_len, message.expires_at, message.qos, message.retain);
+        let key =
+            |message: &Self| (message.properties_len, message.expires_at_ms, message.qos, message.retain);
         key(self) == key(other) && self.topic == other.topic && self.body == other.body
     }
 }
 
 impl Eq for Message {}
 
-const NEVER: Seconds = Seconds::MAX;
+const NEVER: u64 = u64::MAX;
 
 impl Message {
     /// Leaves out properties of one hop (topic alias) and properties that change on the way (expiry).
@@ -70,9 +71,9 @@ impl Message {
         retain: bool,
         properties: Properties<'_>,
         payload: &[u8],
-        now: Seconds,
+        now_ms: u64,
     ) -> Self {
-        let mut expires_at = NEVER;
+        let mut expires_at_ms = NEVER;
         let mut body = Vec::with_capacity(properties.as_bytes().len() + payload.len());
         if forwards_whole(properties) {
             body.extend_from_slice(properties.as_bytes());
@@ -81,7 +82,7 @@ impl Message {
             for property in properties.iter() {
                 match property {
                     Property::MessageExpiryInterval(seconds) => {
-                        expires_at = now.saturating_add(seconds).min(NEVER - 1);
+                        expires_at_ms = now_ms.saturating_add(1000 * u64::from(seconds)).min(NEVER - 1);
                     }
                     Property::TopicAlias(_) | Property::WillDelayInterval(_) => {}
                     other => other.encode(&mut body),
@@ -95,7 +96,7 @@ impl Message {
             topic,
             body,
             properties_len,
-            expires_at,
+            expires_at_ms,
             publisher: 0,
             qos,
             retain,
@@ -108,16 +109,16 @@ impl Message {
         }
     }
 
-    /// The same message with an expiry interval from `now`, for a will, which is created at time 0 and published later.
-    pub fn issued(self: &Arc<Self>, now: Seconds) -> Arc<Self> {
-        if self.expires_at == NEVER {
+    /// The same message with an expiry interval from `now_ms`, for a will, which is created at time 0 and published later.
+    pub fn issued(self: &Arc<Self>, now_ms: u64) -> Arc<Self> {
+        if self.expires_at_ms == NEVER {
             return self.clone();
         }
         Arc::new(Self {
             topic: self.topic.clone(),
             body: self.body.clone(),
             properties_len: self.properties_len,
-            expires_at: self.expires_at.saturating_add(now).min(NEVER - 1),
+            expires_at_ms: self.expires_at_ms.saturating_add(now_ms).min(NEVER - 1),
             publisher: self.publisher,
             qos: self.qos,
             retain: self.retain,
@@ -137,10 +138,10 @@ impl Message {
         retain: bool,
         properties: Properties<'_>,
         payload: &[u8],
-        expires_at: Option<Seconds>,
+        expires_at_ms: Option<u64>,
     ) -> Self {
         let mut message = Self::new(topic, qos, retain, properties, payload, 0);
-        message.expires_at = expires_at.unwrap_or(NEVER);
+        message.expires_at_ms = expires_at_ms.unwrap_or(NEVER);
         message
     }
 
@@ -228,8 +229,8 @@ impl Message {
         &self.holders
     }
 
-    pub fn expires_at(&self) -> Option<Seconds> {
-        (self.expires_at != NEVER).then_some(self.expires_at)
+    pub fn expires_at_ms(&self) -> Option<u64> {
+        (self.expires_at_ms != NEVER).then_some(self.expires_at_ms)
     }
 
     pub fn topic(&self) -> &Arc<str> {
@@ -282,14 +283,15 @@ impl Message {
         all - properties.without_user_properties().map(taken_out).sum::<usize>()
     }
 
-    pub fn is_expired(&self, now: Seconds) -> bool {
-        // The message was published within a second, so its interval has surely passed only one second later.
-        now > self.expires_at
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        // A message with an interval of 0 still reaches receivers that are there when it is published.
+        now_ms > self.expires_at_ms
     }
 
-    /// `None` when it never expires.
-    pub fn expiry_left(&self, now: Seconds) -> Option<u32> {
-        (self.expires_at != NEVER).then(|| self.expires_at.saturating_sub(now))
+    /// The interval less the whole seconds that have passed; `None` when it never expires.
+    pub fn expiry_left(&self, now_ms: u64) -> Option<u32> {
+        let left_s = self.expires_at_ms.saturating_sub(now_ms).div_ceil(1000);
+        (self.expires_at_ms != NEVER).then(|| u32::try_from(left_s).unwrap_or(u32::MAX))
     }
 }
 

@@ -8,8 +8,8 @@ use millrace_mqtt::{
 };
 
 use crate::{
-    Accept, Budget, Closing, Connection, Delivered, Delivery, DropReason, Message, Out, PUMP_MAX, Seconds,
-    Session, SessionEffect, SessionSettings,
+    Accept, Budget, Closing, Connection, Delivered, Delivery, DropReason, Message, Out, PUMP_MAX, Session,
+    SessionEffect, SessionSettings,
 };
 
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ pub(crate) struct Client {
     pub(crate) connection: Option<Connection>,
     pub(crate) session: Session,
     pub(crate) wire: Wire,
-    pub(crate) now: Seconds,
+    pub(crate) now: u64,
     pub(crate) dropped: Vec<DropReason>,
     pub(crate) budget: Option<Arc<Budget>>,
 }
@@ -77,13 +77,7 @@ pub(crate) fn connect(version: Version) -> Connect<'static> {
     }
 }
 
-pub(crate) fn message(
-    topic: &str,
-    level: u8,
-    properties: &[u8],
-    payload: &str,
-    now: Seconds,
-) -> Arc<Message> {
+pub(crate) fn message(topic: &str, level: u8, properties: &[u8], payload: &str, now: u64) -> Arc<Message> {
     let properties = Properties::from_validated(properties);
     Arc::new(Message::new(topic.into(), qos(level), false, properties, payload.as_bytes(), now))
 }

@@ -1,7 +1,7 @@
 //! Limits per address: open connections, and the rate of new ones.
 //!
-//! An IPv4 address counts as itself, an IPv6 address as its /64, which is what a provider gives one
-//! customer. All event loops share one table, because the kernel spreads the connections of an
+//! An IPv4 address counts as itself. An IPv6 address counts as its /64, which is a network of one
+//! customer, and as its /48, because many customers have hundreds of such networks. All event loops share one table, because the kernel spreads the connections of an
 //! address over them.
 
 use std::collections::HashMap;
@@ -16,6 +16,8 @@ use crate::Millis;
 /// Parts of the table with a lock each, so that loops accepting at the same time rarely wait for
 /// each other.
 const SHARDS: usize = 16;
+/// How much more than a /64 an IPv6 /48 may have: offices and shared networks have one, too.
+const SITE_FACTOR: u32 = 8;
 /// Entries below which a shard is not swept, because so few take little memory.
 const SWEEP_LEN_MIN: usize = 1024;
 
@@ -69,6 +71,27 @@ impl Address {
     pub fn number(self) -> u64 {
         self.0
     }
+
+    fn counted(self) -> impl Iterator<Item = CountedAs> {
+        let site = (self.0 > u64::from(u32::MAX)).then_some(CountedAs::Site(self.0 >> 16));
+        [CountedAs::Address(self.0)].into_iter().chain(site)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum CountedAs {
+    Address(u64),
+    /// An IPv6 /48.
+    Site(u64),
+}
+
+impl CountedAs {
+    fn factor(self) -> u32 {
+        match self {
+            Self::Address(_) => 1,
+            Self::Site(_) => SITE_FACTOR,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +109,7 @@ struct Entry {
 
 #[derive(Debug, Default)]
 struct Shard {
-    entries: HashMap<u64, Entry, RandomState>,
+    entries: HashMap<CountedAs, Entry, RandomState>,
     sweep_len: usize,
 }
 
@@ -112,29 +135,43 @@ impl Addresses {
             return Ok(Address::NONE);
         }
         let address = Address::of(address);
-        let mut shard = self.shard(address);
+        for (at, counted) in address.counted().enumerate() {
+            if let Err(refused) = self.count(counted, cost, now) {
+                address.counted().take(at).for_each(|counted| self.uncount(counted));
+                return Err(refused);
+            }
+        }
+        Ok(address)
+    }
+
+    fn count(&self, counted: CountedAs, cost: u32, now: Millis) -> Result<(), AddressRefusal> {
+        let mut shard = self.shard(counted);
         shard.sweep(now);
-        let entry = shard.entries.entry(address.0).or_default();
-        if entry.open >= self.limits.connections_max {
+        let entry = shard.entries.entry(counted).or_default();
+        if entry.open >= self.limits.connections_max.saturating_mul(counted.factor()) {
             return Err(AddressRefusal::Connections);
         }
         if self.limits.cost_per_second_max > 0 {
-            let paid_at = entry.paid_at.max(now * 1000) + self.micros(cost);
-            if paid_at > now * 1000 + self.micros(self.limits.burst.max(cost)) {
+            let micros = |cost: u32| self.micros(cost) / u64::from(counted.factor());
+            let burst = self.limits.burst.saturating_mul(counted.factor()).max(cost);
+            let paid_at = entry.paid_at.max(now * 1000) + micros(cost);
+            if paid_at > now * 1000 + micros(burst) {
                 return Err(AddressRefusal::Rate);
             }
             entry.paid_at = paid_at;
         }
         entry.open += 1;
-        Ok(address)
+        Ok(())
     }
 
     pub fn release(&self, address: Address) {
-        if address == Address::NONE {
-            return;
+        if address != Address::NONE {
+            address.counted().for_each(|counted| self.uncount(counted));
         }
-        let mut shard = self.shard(address);
-        if let Some(entry) = shard.entries.get_mut(&address.0) {
+    }
+
+    fn uncount(&self, counted: CountedAs) {
+        if let Some(entry) = self.shard(counted).entries.get_mut(&counted) {
             entry.open = entry.open.saturating_sub(1);
         }
     }
@@ -143,10 +180,11 @@ impl Addresses {
         u64::from(cost) * 1_000_000 / u64::from(self.limits.cost_per_second_max.max(1))
     }
 
-    fn shard(&self, address: Address) -> MutexGuard<'_, Shard> {
+    fn shard(&self, counted: CountedAs) -> MutexGuard<'_, Shard> {
+        let (CountedAs::Address(number) | CountedAs::Site(number)) = counted;
         // Mixes the bits, because neighbours differ in the last bits, which are often 0 for IPv6
         // networks.
-        let at = (address.0 ^ (address.0 >> 16) ^ (address.0 >> 32)) as usize % SHARDS;
+        let at = (number ^ (number >> 16) ^ (number >> 32)) as usize % SHARDS;
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -31,6 +31,21 @@ fn an_ipv6_network_of_64_bits_counts_as_one_and_an_ipv4_address_as_itself() {
 }
 
 #[test]
+fn the_networks_of_an_ipv6_line_have_eight_times_the_limit_of_one_together() {
+    let admitted = |table: &Addresses| {
+        let of = |number: u32| ip(&format!("2001:db8:1:{number:x}::1"));
+        (0..256).filter_map(|number| table.admit(of(number), 1, 0).ok()).collect::<Vec<_>>()
+    };
+    let table = addresses(2, 0, 0);
+    let all = admitted(&table);
+    assert_eq!(all.len(), 16);
+    assert!(table.admit(ip("2001:db8:2::1"), 1, 0).is_ok(), "another line");
+    all.into_iter().for_each(|one| table.release(one));
+    assert_eq!(admitted(&table).len(), 16);
+    assert_eq!(admitted(&addresses(u32::MAX, 10, 5)).len(), 40);
+}
+
+#[test]
 fn a_connection_that_ended_makes_room_for_another_one() {
     let table = addresses(2, 0, 0);
     let address = ip("198.51.100.7");

@@ -33,6 +33,10 @@ impl Socket {
         self.tcp.peer_addr()
     }
 
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// True during a TLS handshake, whose packets cost far more than others.
     pub fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())

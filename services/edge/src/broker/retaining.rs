@@ -1,16 +1,17 @@
 //! Retained messages in memory: their limits, and the end of those whose expiry interval has passed.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 
 use millrace_mqtt::topic::levels;
 use millrace_router::{Snapshot, TopicTree};
-use millrace_session::{Message, Seconds, StoredPosition};
+use millrace_session::{Message, StoredPosition};
 
 use super::removals::Removals;
 use super::reservation::ReservedTopics;
 use super::{Broker, Brokers};
+use crate::clock::Millis;
 use crate::limits::{self, EdgeLimits};
 use crate::quota::Limit;
 
@@ -23,7 +24,7 @@ type PutRetained = fn(&TopicTree<Arc<Message>>, &str, Arc<Message>) -> Option<Ar
 #[derive(Default)]
 pub(super) struct RetainedGate {
     /// Topics of the messages that expire, the earliest first.
-    expiring: BTreeSet<(Seconds, Arc<str>)>,
+    expiring: BTreeSet<(Millis, Arc<str>)>,
     /// Room for messages that wait for their commit, where several pods share the store.
     pub(super) reserved: ReservedTopics,
     removals: Removals,
@@ -33,8 +34,8 @@ pub(crate) struct RetainedMemory {
     bytes: AtomicU64,
     /// The sum of all brokers; set by [`Brokers::count_retained_of`].
     of_all: OnceLock<Arc<AtomicU64>>,
-    /// When the first message expires; [`Seconds::MAX`]: none does.
-    expires_at: AtomicU32,
+    /// When the first message expires; [`Millis::MAX`]: none does.
+    expires_at: AtomicU64,
     /// Some retained messages are in the store only, because memory had no room for them.
     pub(crate) is_incomplete: AtomicBool,
 }
@@ -44,7 +45,7 @@ impl Default for RetainedMemory {
         Self {
             bytes: AtomicU64::new(0),
             of_all: OnceLock::new(),
-            expires_at: AtomicU32::new(Seconds::MAX),
+            expires_at: AtomicU64::new(Millis::MAX),
             is_incomplete: AtomicBool::new(false),
         }
     }
@@ -87,7 +88,7 @@ impl Brokers {
         broker: &Broker,
         message: &Message,
         limits: &EdgeLimits,
-        (is_memory_short, now): (bool, Seconds),
+        (is_memory_short, now): (bool, Millis),
     ) -> (Option<Limit>, Vec<Arc<str>>) {
         let reached = || self.reached_by_retaining(broker, message, limits, is_memory_short);
         let Some(limit) = reached() else { return (None, Vec::new()) };
@@ -211,12 +212,12 @@ impl Broker {
         }
     }
 
-    pub(crate) fn has_expired(&self, now: Seconds) -> bool {
+    pub(crate) fn has_expired(&self, now: Millis) -> bool {
         now > self.retained_memory.expires_at.load(Ordering::Relaxed)
     }
 
     /// Removes up to `most` messages that have expired, and returns their topics.
-    pub(crate) fn expire_retained(&self, now: Seconds, most: usize) -> Vec<Arc<str>> {
+    pub(crate) fn expire_retained(&self, now: Millis, most: usize) -> Vec<Arc<str>> {
         let mut expired = Vec::new();
         if !self.has_expired(now) {
             return expired;
@@ -241,7 +242,7 @@ impl Broker {
             self.forget_retained(gate, &old);
         }
         self.recount_reserved(gate, message.topic());
-        if let Some(at) = message.expires_at() {
+        if let Some(at) = message.expires_at_ms() {
             gate.expiring.insert((at, message.topic().clone()));
         }
     }
@@ -257,13 +258,13 @@ impl Broker {
 
     fn forget_retained(&self, gate: &mut RetainedGate, old: &Message) {
         self.count_retained(0, retained_size(old));
-        if let Some(at) = old.expires_at() {
+        if let Some(at) = old.expires_at_ms() {
             gate.expiring.remove(&(at, old.topic().clone()));
         }
     }
 
     fn note_expiry(&self, gate: &RetainedGate) {
-        let first = gate.expiring.first().map_or(Seconds::MAX, |(at, _)| *at);
+        let first = gate.expiring.first().map_or(Millis::MAX, |(at, _)| *at);
         self.retained_memory.expires_at.store(first, Ordering::Relaxed);
     }
 
@@ -313,12 +314,12 @@ mod tests {
             EdgeLimits { retained_messages_max: u32::try_from(most).unwrap(), ..EdgeLimits::default() };
         let by_bytes = EdgeLimits { retained_bytes_max: full, ..EdgeLimits::default() };
         let reached = |limits, now| brokers.limit_of_retaining(&broker, &new, limits, (false, now));
-        assert_eq!(reached(&by_count, 10), (Some(Limit::BrokerRetained), Vec::new()));
-        assert_eq!(reached(&by_bytes, 10), (Some(Limit::BrokerRetainedBytes), Vec::new()));
-        let (limit, expired) = reached(&by_bytes, 11);
+        assert_eq!(reached(&by_count, 10_000), (Some(Limit::BrokerRetained), Vec::new()));
+        assert_eq!(reached(&by_bytes, 10_000), (Some(Limit::BrokerRetainedBytes), Vec::new()));
+        let (limit, expired) = reached(&by_bytes, 10_001);
         assert_eq!((limit, expired.len(), broker.retained.len()), (None, most - 1, 1), "the work is bounded");
         assert!(full > broker.retained_bytes());
-        assert_eq!(broker.expire_retained(11, 10).len(), 1);
+        assert_eq!(broker.expire_retained(10_001, 10).len(), 1);
         let all = brokers.retained_bytes.load(Ordering::Relaxed);
         assert_eq!((broker.retained_bytes(), all, broker.retained.len()), (0, 0, 0));
     }
@@ -332,9 +333,9 @@ mod tests {
         drop(broker.retain(&message("a", None, 1)));
         drop(broker.retain(&message("c", Some(3), 1)));
         assert!(broker.remove_retained("b"));
-        assert_eq!(broker.expire_retained(3, 10), Vec::<Arc<str>>::new());
-        assert_eq!(broker.expire_retained(4, 10), ["c".into()]);
-        assert_eq!((broker.expire_retained(9, 10).len(), broker.retained.len()), (0, 1));
+        assert_eq!(broker.expire_retained(3_000, 10), Vec::<Arc<str>>::new());
+        assert_eq!(broker.expire_retained(3_001, 10), ["c".into()]);
+        assert_eq!((broker.expire_retained(9_000, 10).len(), broker.retained.len()), (0, 1));
         assert!(broker.retained_gate().expiring.is_empty());
     }
 

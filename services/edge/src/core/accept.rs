@@ -10,7 +10,7 @@ use millrace_transport::socket::Socket;
 use mio::Token;
 use mio::net::TcpStream;
 
-use super::connection::{Connected, NONE, Partial};
+use super::connection::{Connected, ConnectionState, NONE, Partial, Paused};
 use super::timers::DueTimer;
 use super::{ConnectionEnd, Core, FIRST_LISTENER, work};
 use crate::clock::ticks;
@@ -98,7 +98,10 @@ impl Core {
         self.counters().accepted.add(1);
         self.spend(work::ACCEPT);
         if self.process.open_connections() >= u64::from(self.process.limits.connections_max) {
-            return self.refuse_over_limit();
+            self.refuse_over_limit();
+            if !self.close_silent_stranger() {
+                return;
+            }
         }
         let (transport, cost) = match speaks {
             Speaks::Mqtt => (Transport::Tcp, COST),
@@ -122,7 +125,33 @@ impl Core {
         let Some(slot) = self.add_connection(socket, transport, counted_for) else { return };
         let generation = self.connections[slot as usize].generation;
         self.measure_connect(slot, peer.ip());
+        self.note_stranger(slot);
         self.calendar.add(self.connect_deadline(), DueTimer::Connection { slot, generation });
+    }
+
+    fn note_stranger(&mut self, slot: u32) {
+        while let Some(first) = self.connects.strangers.front().copied()
+            && self.connection_of(first).is_none_or(|connection| connection.session != NONE)
+        {
+            self.connects.strangers.pop_front();
+        }
+        let id = self.id_of(slot);
+        self.connects.strangers.push_back(id);
+    }
+
+    /// Closes the connection that has been silent longest; false when each client has sent its CONNECT.
+    fn close_silent_stranger(&mut self) -> bool {
+        while let Some(id) = self.connects.strangers.pop_front() {
+            let is_silent = self.connection_of(id).is_some_and(|connection| {
+                let is_awaited = connection.pending.is_some() || connection.paused != Paused::No;
+                connection.session == NONE && connection.state == ConnectionState::Open && !is_awaited
+            });
+            if is_silent {
+                self.remove_connection(id.slot);
+                return true;
+            }
+        }
+        false
     }
 
     fn socket(&self, stream: TcpStream, speaks: Speaks) -> Option<Socket> {
@@ -255,7 +284,7 @@ impl Core {
             return self.remove_connection(slot);
         }
         connection.partial = None;
-        self.close_later(slot, super::ConnectionState::Lingering);
+        self.close_later(slot, ConnectionState::Lingering);
         self.make_readable(slot);
     }
 

@@ -41,6 +41,8 @@ pub(super) struct Connects {
     pub(super) attaching: HashMap<(u64, Arc<str>), Attaching>,
     /// Connections without a CONNACK yet.
     pub(super) times: Measured,
+    /// Accepted connections, the oldest first, of which the first has no session yet.
+    pub(super) strangers: VecDeque<ConnectionId>,
 }
 
 pub(super) struct Attaching {
@@ -59,6 +61,7 @@ impl Connects {
             opening: HashMap::new(),
             absent: HashMap::new(),
             attaching: HashMap::new(),
+            strangers: VecDeque::new(),
             times: Measured::default(),
         }
     }
@@ -113,7 +116,12 @@ impl Core {
         }
         let (now, random, keeps_up) = (self.now_ms, self.random(id), self.keeps_up());
         let broker = self.process.brokers.closed_number(name).unwrap_or(UNKNOWN_BROKER);
-        match self.connects.admission.ask(id, broker, bytes, keeps_up, now, random) {
+        // An opened broker takes memory for minutes.
+        let asked = match self.process.memory.pressure() >= Pressure::Connections {
+            true => self.connects.admission.refuse(id, AdmissionRefusal::Busy, bytes, now, random),
+            false => self.connects.admission.ask(id, broker, bytes, keeps_up, now, random),
+        };
+        match asked {
             AdmissionAnswer::Admitted => return true,
             AdmissionAnswer::Waits => self.connections[slot as usize].paused = Paused::ForAdmission,
             AdmissionAnswer::Refused(refusal) => {

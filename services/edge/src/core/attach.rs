@@ -31,7 +31,11 @@ impl Core {
     /// Attaches a connection to a new or an existing session, and answers the CONNECT: at once, or when the store has
     /// answered.
     pub(super) fn attach(&mut self, slot: u32, broker: &Arc<Broker>, mut request: ConnectRequest) {
-        let found = self.session_of(broker, &request.client_id);
+        let mut found = self.session_of(broker, &request.client_id);
+        if let Some(session) = found.filter(|session| self.is_over(*session)) {
+            self.end_session(session);
+            found = None;
+        }
         if let Some(session) = found {
             if self.is_of_another_user(session, &request) {
                 return self.refuse_other_user(slot, broker, &request.client_id);
@@ -91,6 +95,12 @@ impl Core {
         })
     }
 
+    //= [MQTT-4.1.0-2] v5
+    fn is_over(&self, session: u32) -> bool {
+        let local = &self.sessions[session as usize];
+        local.connection == NONE && local.term != 0 && local.term <= self.tick()
+    }
+
     pub(super) fn attach_session(
         &mut self,
         slot: u32,
@@ -113,9 +123,10 @@ impl Core {
     }
 
     fn open(&mut self, slot: u32, session: u32, mut request: ConnectRequest, present: bool) {
+        let tick = self.tick();
         let local = &mut self.sessions[session as usize];
         local.connection = slot;
-        (local.will_at, local.term) = (0, self.now);
+        (local.will_at, local.term) = (0, tick);
         local.session.expiry_s = request.granted_expiry_s;
         // If the store has the session, the store publishes the will.
         local.has_stored_will = local.epoch != 0 && request.will.is_some();
@@ -270,7 +281,7 @@ impl Core {
     /// Detaches a session from its connection: publishes or schedules its will, ends it or schedules its end.
     /// `leaves`: the connection that waits until the store has removed the will.
     fn detach(&mut self, session: u32, with_will: bool, leaves: Option<ConnectionId>) {
-        let now = self.now;
+        let (now, tick) = (self.now, self.tick());
         let local = &mut self.sessions[session as usize];
         local.connection = NONE;
         if local.epoch != 0 {
@@ -290,12 +301,12 @@ impl Core {
         if local.session.expiry_s == 0 {
             return self.end_session(session);
         }
-        // One second is added to each duration, because the second `now` has partly passed.
+        // One unit is added to each duration, because the current one has partly passed.
         let due = local.session.will_due(now).unwrap_or(0);
         local.will_at = if due > now { due.saturating_add(1) } else { due };
         local.term = match local.session.expiry_s {
             Session::NO_EXPIRY => 0,
-            expiry_s => now.saturating_add(expiry_s).saturating_add(1),
+            expiry_s => tick.saturating_add(ticks_of(expiry_s)).saturating_add(1),
         };
         self.go_offline(session);
         self.pass_on_waiting(session);
@@ -313,7 +324,7 @@ impl Core {
         let Some(will) = local.take_will() else { return };
         let broker = local.broker.clone();
         self.broker_counters(&broker).wills.add(1);
-        self.publish_from_server(&broker, &will.message.issued(self.now));
+        self.publish_from_server(&broker, &will.message.issued(self.now_ms));
     }
 
     /// A pending will is published now.

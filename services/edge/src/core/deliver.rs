@@ -203,8 +203,14 @@ impl Core {
         let settings = own.as_ref().unwrap_or(&self.process.settings);
         let counters = &broker.counters[usize::from(self.index)];
         if local.connection == NONE {
-            let outcome =
-                local.session.deliver(delivery, None, settings, broker.queues(), self.now, &mut Vec::new());
+            let outcome = local.session.deliver(
+                delivery,
+                None,
+                settings,
+                broker.queues(),
+                self.now_ms,
+                &mut Vec::new(),
+            );
             return count(counters, outcome);
         }
         let (soft_bytes, hard_bytes) = (self.output.soft_bytes, self.output.hard_bytes);
@@ -224,7 +230,7 @@ impl Core {
             behind = Some(local.connection);
         }
         let outcome =
-            local.session.deliver(delivery, Some(protocol), settings, broker.queues(), self.now, &mut out);
+            local.session.deliver(delivery, Some(protocol), settings, broker.queues(), self.now_ms, &mut out);
         count(counters, outcome);
         self.work.spend((local.session.moved_bytes(outcome) / work::MOVED_BYTES) as u64);
         if let Delivered::Dropped(reason) = outcome {
@@ -264,7 +270,7 @@ impl Core {
         let mut pumped = Pumped::of(&local.broker, self.index, tapped, &self.process.clock);
         let mut done = |outcome, message: &Message| pumped.add(outcome, message);
         let (settings, budget) = (&self.process.settings, local.broker.queues());
-        let count = local.session.pump(protocol, settings, budget, self.now, &mut out, &mut done);
+        let count = local.session.pump(protocol, settings, budget, self.now_ms, &mut out, &mut done);
         let Pumped { messages, bytes, .. } = pumped;
         self.connections[slot as usize].count_out(messages, bytes);
         self.work.spend(work::SINGLE_COPY * count as u64 + (bytes / work::COPIED_BYTES) as u64);

@@ -62,9 +62,7 @@ impl Core {
         };
         let room = buffer.len() - held;
         let room = if self.reads_little(slot) { room.min(LIMITED_READ_BYTES) } else { room };
-        let connection = &mut self.connections[slot as usize];
-        let result = connection.stream.read(&mut buffer[held..held + room]);
-        if let Some(count) = self.after_read(slot, result, room) {
+        if let Some(count) = self.read_socket(slot, &mut buffer[held..held + room]) {
             self.connections[slot as usize].partial = None;
             // A client that sends byte by byte has its incomplete packet copied each time, here and back.
             self.spend_bytes(2 * held);
@@ -78,13 +76,24 @@ impl Core {
         self.after_digest(slot);
     }
 
-    fn after_read(&mut self, slot: u32, result: io::Result<usize>, room: usize) -> Option<usize> {
+    fn read_socket(&mut self, slot: u32, into: &mut [u8]) -> Option<usize> {
+        let connection = &mut self.connections[slot as usize];
+        let began_us = (connection.stream.is_tls() && !connection.stream.is_handshaking())
+            .then(|| self.process.clock.micros());
+        let result = connection.stream.read(into);
         self.after_tls(slot);
         if !self.charge_record(slot) {
             return None;
         }
         let connection = &mut self.connections[slot as usize];
-        self.work.spend(work::SYSTEM_CALL + work::records(connection.stream.take_record_overhead()));
+        let overhead = connection.stream.take_record_overhead();
+        self.work.spend(work::SYSTEM_CALL + work::records(overhead));
+        // A KeyUpdate takes ten times as long as another record.
+        if let Some(began_us) = began_us.filter(|_| overhead > work::OVERHEAD_TIMED) {
+            let took_us = self.process.clock.micros().saturating_sub(began_us);
+            self.work.spend_overtime(took_us, work::records(overhead));
+        }
+        let connection = &mut self.connections[slot as usize];
         match result {
             Ok(0) => {
                 self.end(slot, ConnectionEnd::Lost, true);
@@ -93,7 +102,7 @@ impl Core {
             Ok(count) => {
                 // A short read has emptied the socket (epoll(7)), but after the peer has closed, one more read returns 0.
                 connection.readable =
-                    count == room || connection.read_closed || connection.stream.has_unread();
+                    count == into.len() || connection.read_closed || connection.stream.has_unread();
                 self.counters().bytes_in.add(count);
                 Some(count)
             }
@@ -167,8 +176,7 @@ impl Core {
         let held = partial.bytes.len();
         let most = if is_limited { LIMITED_READ_BYTES } else { buffer.len() };
         let room = partial.needed.saturating_sub(held).clamp(READ_BYTES_MIN, most);
-        let result = self.connections[slot as usize].stream.read(&mut buffer[..room]);
-        let count = self.after_read(slot, result, room);
+        let count = self.read_socket(slot, &mut buffer[..room]);
         partial.append(&buffer[..count.unwrap_or(0)]);
         self.read_buffer = buffer;
         self.spend_bytes(count.unwrap_or(0));
@@ -322,8 +330,10 @@ impl Core {
     fn discard(&mut self, slot: u32) {
         let mut buffer = std::mem::take(&mut self.read_buffer);
         let connection = &mut self.connections[slot as usize];
-        let result = connection.stream.read(&mut buffer);
+        let result = connection.stream.read(&mut buffer[..LIMITED_READ_BYTES]);
         self.work.spend(work::SYSTEM_CALL + work::records(connection.stream.take_record_overhead()));
+        self.spend_bytes(*result.as_ref().unwrap_or(&0));
+        let connection = &mut self.connections[slot as usize];
         let gone = match result {
             // The peer may still read the queued output.
             Ok(0)
@@ -336,7 +346,7 @@ impl Core {
             Ok(0) => true,
             Ok(count) => {
                 connection.readable =
-                    count == buffer.len() || connection.read_closed || connection.stream.has_unread();
+                    count == LIMITED_READ_BYTES || connection.read_closed || connection.stream.has_unread();
                 false
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

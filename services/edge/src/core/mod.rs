@@ -78,7 +78,7 @@ use mio::{Poll, Token};
 use slab::Slab;
 
 use crate::broker::Broker;
-use crate::clock::{Millis, seconds};
+use crate::clock::{Millis, TICKS_PER_S, Ticks, seconds};
 use crate::connection_id::ConnectionId;
 use crate::mailbox::Mailbox;
 use crate::metrics::{BrokerCounters, CoreCounters};
@@ -123,7 +123,7 @@ pub(crate) struct LocalSession {
     /// When its will is published, 0 for never.
     pub(crate) will_at: Seconds,
     /// When it ends, 0 for never; while it has a connection, see [`Self::connected_at`].
-    pub(crate) term: Seconds,
+    pub(crate) term: Ticks,
     /// When the calendar looks at it next, 0 for never.
     pub(crate) looked_at: Seconds,
     pub(crate) hash: u64,
@@ -147,7 +147,7 @@ pub(crate) struct LocalSession {
 impl LocalSession {
     /// When its connection began; `term` holds this time until the session is detached.
     pub(crate) fn connected_at(&self) -> Seconds {
-        self.term
+        self.term / TICKS_PER_S
     }
 }
 

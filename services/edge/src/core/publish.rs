@@ -187,7 +187,7 @@ impl Core {
             publish.retain,
             publish.properties,
             publish.payload,
-            self.now,
+            self.now_ms,
         );
         let message = message.published_by(self.publisher_of(slot)).traced(traced.map(|traced| traced.trace));
         Arc::new(message.received_at(self.take_timed()))

@@ -135,7 +135,7 @@ impl Core {
                 Next::End => return,
             };
             match lookup.step(&broker) {
-                TreeStep::Value(message) if !message.is_expired(self.now) => {
+                TreeStep::Value(message) if !message.is_expired(self.now_ms) => {
                     self.spend_bytes(message.size());
                     let (protocol, mut out, session) = parts!(self, slot);
                     let local = &mut self.sessions[session as usize];
@@ -146,8 +146,14 @@ impl Core {
                     let delivery = lookup.delivery(&message);
                     let settings = &self.process.settings;
                     let budget = local.broker.queues();
-                    let outcome =
-                        local.session.deliver(delivery, Some(protocol), settings, budget, self.now, &mut out);
+                    let outcome = local.session.deliver(
+                        delivery,
+                        Some(protocol),
+                        settings,
+                        budget,
+                        self.now_ms,
+                        &mut out,
+                    );
                     count(&local.broker.counters[usize::from(self.index)], outcome);
                     if outcome == Delivered::Sent {
                         local.broker.meters[usize::from(self.index)].delivered(&message);
@@ -219,7 +225,7 @@ impl Core {
         let tapped = self.tracing.tapped.get(&slot).map(|tapped| &**tapped);
         let mut sent = Pumped::of(&local.broker, self.index, tapped, &self.process.clock);
         let mut done = |outcome, message: &Message| sent.add(outcome, message);
-        let (settings, budget, now) = (&self.process.settings, local.broker.queues(), self.now);
+        let (settings, budget, now) = (&self.process.settings, local.broker.queues(), self.now_ms);
         let is_enough = millrace_session::Out::is_enough(&out);
         let mut pumped = 0;
         let pump = |session: &mut Session| {
@@ -267,7 +273,7 @@ impl Core {
             self.work.spend(work::NODE);
             match slot.next(local, &broker) {
                 Next::Lookup(lookup) => match lookup.step(&broker) {
-                    TreeStep::Value(message) => entries.extend(unsent(lookup, message, self.now)),
+                    TreeStep::Value(message) => entries.extend(unsent(lookup, message, self.now_ms)),
                     TreeStep::Nothing => {}
                     TreeStep::Done => slot.end_front(),
                 },

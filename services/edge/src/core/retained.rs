@@ -16,7 +16,7 @@ impl Core {
     pub(super) fn may_retain(&mut self, broker: &Arc<Broker>, message: &Message) -> bool {
         let is_memory_short = self.process.memory.pressure() >= Pressure::QosZero;
         let (brokers, limits) = (&self.process.brokers, &self.process.limits);
-        let at = (is_memory_short, self.now);
+        let at = (is_memory_short, self.now_ms);
         let (reached, expired) = brokers.limit_of_retaining(broker, message, limits, at);
         self.spend(expired.iter().map(|topic| work_of(topic)).sum());
         if let Some(store) = &self.process.store {

@@ -15,7 +15,7 @@ impl Core {
         for (topic, value) in self.sys_values(broker) {
             let topic = format!("$SYS/broker/{topic}");
             let (qos, empty) = (QoS::AtMostOnce, Properties::EMPTY);
-            let message = Message::new(topic.into(), qos, true, empty, value.as_bytes(), self.now);
+            let message = Message::new(topic.into(), qos, true, empty, value.as_bytes(), self.now_ms);
             let message = Arc::new(message);
             broker.sys.insert(message.topic(), message.clone());
             let routes = self.routes_to(broker, message.topic());

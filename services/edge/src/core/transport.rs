@@ -60,6 +60,9 @@ impl Core {
                     self.remove_connection(slot);
                     return None;
                 };
+                if let (Some(source), Some(times)) = (header.source, self.connects.times.get_mut(&slot)) {
+                    times.address = Address::of(source.ip()).number();
+                }
                 let connection = &mut self.connections[slot as usize];
                 connection.counted_for = address;
                 connection.origin = Origin::of(&header).map(Box::new);

@@ -125,8 +125,13 @@ impl CoreWork {
 
     pub(super) fn spend_sent(&mut self, bytes: usize, took_us: u64) {
         let counted = SEND + (bytes / WRITTEN_BYTES) as u64;
+        self.spent += counted;
+        self.spend_overtime(took_us, counted);
+    }
+
+    pub(super) fn spend_overtime(&mut self, took_us: u64, counted: u64) {
         let over = (took_us * UNITS_PER_US).saturating_sub(counted);
-        self.spent += counted + over;
+        self.spent += over;
         self.overtime += over;
     }
 

@@ -53,7 +53,7 @@ fn encode_from(message: &Message, publisher: u64, clock: &Clock) -> Vec<u8> {
         (true, false) => RETAIN | ONLY_LIVE,
     };
     let named = if publisher == 0 { 0 } else { PUBLISHER };
-    let expires_at = message.expires_at().map(|at| clock.unix_ms(at));
+    let expires_at = message.expires_at_ms().map(|at| clock.unix_at(at));
     let at_once = if expires_at == Some(0) { AT_ONCE } else { 0 };
     out.push(message.qos() as u8 | retain | named | at_once);
     let expires_at = expires_at.unwrap_or(0);
@@ -73,7 +73,7 @@ pub(crate) fn decode(topic: Arc<str>, bytes: &[u8], clock: &Clock) -> Option<Mes
     let [FORMAT, flags, a, b, c, d, e, f, g, h, lengths @ ..] = *head else { return None };
     let expires_at = match u64::from_le_bytes([a, b, c, d, e, f, g, h]) {
         0 if flags & AT_ONCE == 0 => None,
-        unix_ms => Some(clock.seconds_of_unix_ms(unix_ms)),
+        unix_ms => Some(clock.at_unix(unix_ms)),
     };
     let (publisher, rest) = match flags & PUBLISHER {
         0 => (0, rest),
@@ -176,20 +176,20 @@ mod tests {
         let mut properties = Vec::new();
         Property::MessageExpiryInterval(60).encode(&mut properties);
         let properties = Properties::from_validated(&properties);
-        let message = Message::new("a/b".into(), QoS::ExactlyOnce, true, properties, b"x", 5);
+        let message = Message::new("a/b".into(), QoS::ExactlyOnce, true, properties, b"x", 5_000);
         let bytes = encode_entry(&message, publisher("me"), &clock);
         assert_eq!(decode_entry(&bytes, &clock), Some((message, publisher("me"))));
         assert_eq!(decode_entry(&bytes[..20], &clock), None);
         let will = Message::new("w".into(), QoS::AtLeastOnce, false, properties, b"gone", 0);
         let read = decode_will(&encode_will(&will.published_by(publisher("me")), false)).unwrap();
-        assert_eq!((read.expires_at(), read.payload()), (Some(60), &b"gone"[..]));
+        assert_eq!((read.expires_at_ms(), read.payload()), (Some(60_000), &b"gone"[..]));
         assert_eq!(read.publisher(), publisher("me"));
         let mut at_once = Vec::new();
         Property::MessageExpiryInterval(0).encode(&mut at_once);
         let at_once = Properties::from_validated(&at_once);
         for (properties, expires_at) in [(at_once, Some(0)), (Properties::EMPTY, None)] {
             let will = Message::new("w".into(), QoS::AtLeastOnce, true, properties, b"gone", 0);
-            assert_eq!(decode_will(&encode_will(&will, false)).unwrap().expires_at(), expires_at);
+            assert_eq!(decode_will(&encode_will(&will, false)).unwrap().expires_at_ms(), expires_at);
         }
         assert_eq!((publisher(""), publisher("a") == publisher("b")), (0xcbf2_9ce4_8422_2325, false));
     }
@@ -200,11 +200,14 @@ mod tests {
         let mut properties = Vec::new();
         Property::MessageExpiryInterval(60).encode(&mut properties);
         let properties = Properties::from_validated(&properties);
-        let message = Message::new("a".into(), QoS::AtMostOnce, true, properties, b"x", 5);
+        let message = Message::new("a".into(), QoS::AtMostOnce, true, properties, b"x", 5_000);
         let bytes = encode(&message, false, &before);
         for (later_ms, expired) in [(1_030_000, false), (1_100_000, true)] {
             let message = decode("a".into(), &bytes, &Clock::at(later_ms)).unwrap();
             assert_eq!(message.is_expired(1), expired, "{later_ms}");
         }
+        // Processes start at different fractions of a second.
+        let message = decode("a".into(), &bytes, &Clock::at(1_000_999)).unwrap();
+        assert_eq!(message.expires_at_ms(), Some(64_001));
     }
 }

@@ -13,7 +13,7 @@ use millrace_storage::{Read, Transaction, block_on};
 use super::bugs::{WriterBug, has_bug};
 use super::{expiry, record};
 use crate::broker::{Broker, Brokers, retained_size};
-use crate::clock::{Clock, seconds};
+use crate::clock::Clock;
 
 const PAGE: usize = 1000;
 
@@ -50,7 +50,7 @@ fn retained(
     broker: &Broker,
     is_shared: bool,
 ) -> Result<(), LayerError> {
-    let now = seconds(clock.now());
+    let now = clock.now();
     let mut from = None;
     loop {
         let (id, at) = (broker.id, &from);

@@ -21,15 +21,23 @@ use crate::mailbox::Mail;
 pub(super) const THREADS: usize = 4;
 const WAIT: Duration = Duration::from_secs(1);
 
+const LOOK_UPS_MAX: usize = 1_000;
+
 pub(super) struct ToOpen {
     name: Arc<str>,
     /// The event loop that waits for it, if any.
     core: Option<u16>,
+    /// A client has sent the name.
+    may_be_absent: bool,
 }
 
 impl QueuedWork for ToOpen {
     fn size(&self) -> usize {
         0
+    }
+
+    fn work(&self) -> usize {
+        if self.may_be_absent { 1 } else { LOOK_UPS_MAX }
     }
 }
 
@@ -98,8 +106,8 @@ impl Drop for BrokerOpening<'_> {
 pub(super) fn run(shared: &StoreContext) {
     let wait = shared.look_every_ms().map_or(WAIT, |every_ms| WAIT.min(Duration::from_millis(every_ms)));
     loop {
-        match shared.opens.take_some(wait, 1) {
-            TakenWork::Work(asked) => asked.into_iter().for_each(|one| shared.open_for(one)),
+        match shared.opens.take_some(wait, LOOK_UPS_MAX) {
+            TakenWork::Work(asked) => shared.open_existing(asked),
             TakenWork::Nothing => {}
             TakenWork::Closed => return,
         }
@@ -110,7 +118,29 @@ pub(super) fn run(shared: &StoreContext) {
 impl StoreContext {
     /// The answer is [`Mail::Opened`].
     pub(super) fn ask_for_broker(&self, core: u16, name: Arc<str>) {
-        self.opens.push(&mut vec![ToOpen { name, core: Some(core) }]);
+        self.opens.push(&mut vec![ToOpen { name, core: Some(core), may_be_absent: true }]);
+    }
+
+    /// Opens the first of these brokers that exists, and queues the others again. Names without a broker are answered at
+    /// once, so that a flood of them delays nobody.
+    fn open_existing(&self, asked: Vec<ToOpen>) {
+        let (unknown, mut existing): (Vec<_>, Vec<_>) = asked.into_iter().partition(|one| one.may_be_absent);
+        let found = self.layers.run(async |tx| {
+            let found = unknown.iter().map(|one| catalog::get(&tx, one.name.as_bytes(), Read::Snapshot));
+            join_all(found).await.into_iter().collect::<Result<Vec<_>, _>>()
+        });
+        // A single name is looked up with its broker.
+        let found = (unknown.len() > 1).then(|| block_on(found));
+        for (at, one) in unknown.into_iter().enumerate() {
+            let is_absent = matches!(&found, Some(Ok(found)) if found[at].is_none());
+            match (is_absent, one.core) {
+                (true, Some(core)) => self.answer_opened(core, one.name, Some(None)),
+                _ => existing.push(ToOpen { may_be_absent: false, ..one }),
+            }
+        }
+        let mut later = existing.split_off(existing.len().min(1));
+        self.opens.push(&mut later);
+        existing.into_iter().for_each(|one| self.open_for(one));
     }
 
     /// Returns whether these brokers are open, as far as they exist and can be opened, so that
@@ -144,7 +174,7 @@ impl StoreContext {
                 None => {
                     are_open = false;
                     due.insert(name.clone(), false);
-                    asked.push(ToOpen { name, core: None });
+                    asked.push(ToOpen { name, core: None, may_be_absent: false });
                 }
             }
         }
@@ -158,11 +188,11 @@ impl StoreContext {
         let found =
             self.openings.due().get_key_value(name).map(|(name, has_failed)| (name.clone(), *has_failed));
         if let Some((name, false)) = found {
-            self.opens.push(&mut vec![ToOpen { name, core: None }]);
+            self.opens.push(&mut vec![ToOpen { name, core: None, may_be_absent: false }]);
         }
     }
 
-    fn open_for(&self, ToOpen { name, core }: ToOpen) {
+    fn open_for(&self, ToOpen { name, core, .. }: ToOpen) {
         // A thread that waited for another one to open the broker could not open others.
         if let Some(waiting) = self.openings.begun().get_mut(&*name) {
             return waiting.extend(core);
@@ -255,5 +285,29 @@ impl StoreContext {
             Some(Ok(name)) => self.open(name),
             _ => Ok(None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_names_are_looked_up_together_and_an_existing_broker_does_not_wait_for_all() {
+        let (shared, _) = StoreContext::with_broker(false);
+        (0..3 * LOOK_UPS_MAX).for_each(|number| shared.ask_for_broker(0, format!("unknown-{number}").into()));
+        for name in ["default", "other"] {
+            shared.ask_for_broker(0, name.into());
+        }
+        let mut steps = 0;
+        while shared.brokers.get("default").is_none() {
+            let TakenWork::Work(asked) = shared.opens.take_some(Duration::ZERO, LOOK_UPS_MAX) else {
+                panic!("the broker was not opened");
+            };
+            shared.open_existing(asked);
+            steps += 1;
+        }
+        assert_eq!(steps, 4);
+        assert!(matches!(shared.opens.take_some(Duration::ZERO, LOOK_UPS_MAX), TakenWork::Nothing));
     }
 }

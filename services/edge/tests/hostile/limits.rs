@@ -314,6 +314,25 @@ fn connections_over_the_limit_are_closed_at_once_and_those_below_go_on() {
 }
 
 #[test]
+fn strangers_that_say_nothing_give_way_to_clients() {
+    let server = Server::with(|config| {
+        config.threads = 1;
+        config.limits.connections_max = 5;
+    });
+    let mut first = Client::connect(&server, V5, "first");
+    let strangers: Vec<_> = (0..4).map(|_| TcpStream::connect(server.mqtt()).unwrap()).collect();
+    eventually(|| metric(&server, "millrace_connections_open", "") == 5, || "all are accepted".to_owned());
+    let mut clients: Vec<_> =
+        (0..4).map(|number| Client::connect(&server, V5, &format!("client-{number}"))).collect();
+    for stranger in &strangers {
+        assert_eq!(read_to_close(stranger), b"");
+    }
+    expect_count(refused, &server, "connections_max", 4);
+    assert_eq!(read_to_close(&TcpStream::connect(server.mqtt()).unwrap()), b"");
+    clients.iter_mut().chain([&mut first]).for_each(Client::ping);
+}
+
+#[test]
 fn a_session_that_hoards_holds_so_many_bytes_and_others_of_its_broker_go_on() {
     const MAX: u64 = 1_000_000;
     const COUNT: u64 = 500;

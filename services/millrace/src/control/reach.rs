@@ -140,8 +140,12 @@ mod tests {
         let args = Command::try_parse_from(["millrace"]).unwrap().reach;
         let folder = tempfile::tempdir().unwrap();
         let certificate = folder.path().join("tls.crt");
-        let files =
-            TlsFiles { key: certificate.clone(), certificate, client_authorities: None, asks_browsers: false };
+        let files = TlsFiles {
+            key: certificate.clone(),
+            certificate,
+            client_authorities: None,
+            asks_browsers: false,
+        };
         let at = |mqtt: &str| BoundAddresses {
             mqtt: vec![mqtt.parse().unwrap()],
             ws: Vec::new(),

@@ -358,7 +358,9 @@ run_k6() {
         "$cache/k6.test" -test.timeout=60s && echo "ok k6: the module with a real broker" || echo "FAILED: k6: the module"
         MQTT_PORT=$OPEN_PORT PYTHONDONTWRITEBYTECODE=1 "$k6/tests/planted_test.py"'
 }
-run_gateway() { limited bash -c 'python ../../../../gateway/tests/limits_test.py && python ../../../../gateway/tests/gateway_test.py'; }
+run_gateway() {
+    limited bash -c 'for test in limits ports gateway; do python "../../../../gateway/tests/${test}_test.py" || exit 1; done'
+}
 
 prepare() {
     case $1 in

@@ -26,7 +26,7 @@ const TICKETS: usize = 1;
 pub struct Files {
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// PEM file; if set, an MQTT client must present a certificate of one of these authorities.
+    /// PEM file; if set, an MQTT client must present a certificate of one of these authorities, at each connection.
     pub client_authorities: Option<PathBuf>,
     /// Requests certificates on WebSocket listeners, too; browsers then ask their user for one.
     pub asks_browsers: bool,
@@ -85,8 +85,12 @@ impl Servers {
             let mut config = builder.with_cert_resolver(Arc::new(CertificateResolver(key.clone())));
             config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
             config.session_storage = Arc::new(NoServerSessionStorage {});
-            config.ticketer = ticketer.clone();
-            config.send_tls13_tickets = TICKETS;
+            // rustls resumes a session of any listener without verifying a certificate, so a client that must have one gets no ticket.
+            let is_verified = asks && required.is_some();
+            if !is_verified {
+                config.ticketer = ticketer.clone();
+            }
+            config.send_tls13_tickets = if is_verified { 0 } else { TICKETS };
             Ok(Arc::new(config))
         };
         let (devices, browsers) = (config(true)?, config(files.asks_browsers)?);

@@ -134,10 +134,19 @@ impl Both {
     }
 
     fn named(name: &'static str, config: &Arc<ClientConfig>, servers: &Servers, piece: usize) -> Self {
+        Self::with(name, config, &servers.devices, piece)
+    }
+
+    fn with(
+        name: &'static str,
+        config: &Arc<ClientConfig>,
+        server: &Arc<rustls::ServerConfig>,
+        piece: usize,
+    ) -> Self {
         let name = ServerName::try_from(name).unwrap();
         Self {
             client: ClientConnection::new(config.clone(), name).unwrap(),
-            session: TlsSession::new(servers.devices.clone()).unwrap(),
+            session: TlsSession::new(server.clone()).unwrap(),
             wire: Wire { piece, room: usize::MAX, ..Wire::default() },
             read: Vec::new(),
             received: Vec::new(),
@@ -317,6 +326,27 @@ fn tickets_outlive_a_reload_unless_the_client_authorities_change() {
     assert!(resumes(&second));
     let third = Servers::load(&with_authorities, Some(&second)).unwrap();
     assert!(!resumes(&third));
+}
+
+#[test]
+fn a_ticket_replaces_no_certificate_that_is_required() {
+    let made = Made::new();
+    let files = Files { client_authorities: Some(made.path().join("client-ca.crt")), ..made.files() };
+    let servers = Servers::load(&files, None).unwrap();
+    let without = made.client(false);
+    for is_resumed in [false, true] {
+        let mut at_wss = Both::with("acme.test", &without, &servers.browsers, usize::MAX);
+        at_wss.settle().unwrap();
+        assert_eq!(at_wss.session.take_peer().unwrap().is_resumed, is_resumed);
+    }
+    Both::new(&without, &servers, usize::MAX).settle().unwrap_err();
+    // A certificate may expire between two connections.
+    let with = made.client(true);
+    for _ in 0..2 {
+        let mut at_mqtts = Both::new(&with, &servers, usize::MAX);
+        at_mqtts.settle().unwrap();
+        assert!(!at_mqtts.session.take_peer().unwrap().is_resumed);
+    }
 }
 
 #[test]

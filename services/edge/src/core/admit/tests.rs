@@ -1,5 +1,5 @@
 use crate::core::connection::Paused;
-use crate::core::testing::Loops;
+use crate::core::testing::{Loops, stranger};
 use crate::core::work;
 
 const WAITING: usize = 500;
@@ -32,5 +32,17 @@ fn connects_whose_wait_ends_together_are_refused_or_forgotten_over_several_turns
             turns.push(loops.cores[0].work.counted());
         }
         assert!(turns.iter().all(|work| *work < 3 * work::TURN), "{are_gone}: {turns:?}");
+    }
+}
+
+#[test]
+fn while_memory_is_short_the_broker_of_a_client_is_not_opened() {
+    for (memory_max, is_asked) in [(0, true), (1, false)] {
+        let mut loops = Loops::stored_with(|limits| limits.memory_max = memory_max);
+        let _client = stranger(&loops, [127, 0, 0, 1]);
+        loops.until(|loops| loops.cores[0].connections.len() == 1);
+        let core = &mut loops.cores[0];
+        core.process.memory.look();
+        assert_eq!((core.may_look_up(0, "closed", 0), core.is_refused(0)), (is_asked, false));
     }
 }

@@ -11,7 +11,8 @@ use crate::core::{ConnectionEnd, Core, LINGER_S, LOOK_AT_SESSIONS_S};
 impl Core {
     pub(super) fn schedule(&mut self, session: u32) {
         let local = &mut self.sessions[session as usize];
-        let next = [local.will_at, local.term].into_iter().filter(|at| *at != 0).min();
+        let ends_at = local.term.div_ceil(TICKS_PER_S);
+        let next = [local.will_at, ends_at].into_iter().filter(|at| *at != 0).min();
         // The calendar checks the session at least every `LOOK_AT_SESSIONS_S` (`looked_at`: when next), because entries for
         // distant dates would pile up with every session that comes and goes; each of these times is 0 for never.
         let Some(at) = next.map(|next| next.min(self.now + LOOK_AT_SESSIONS_S)) else { return };
@@ -35,7 +36,7 @@ impl Core {
         if will_at != 0 && will_at <= now {
             self.publish_will(session);
         }
-        if ends_at != 0 && ends_at <= now {
+        if ends_at != 0 && ends_at <= self.tick() {
             return self.end_session(session);
         }
         self.schedule(session);
@@ -62,7 +63,7 @@ impl Core {
         if connection.session == NONE {
             let awaited = match &connection.pending {
                 Some(request) => request.awaits_client(),
-                None => (connection.paused != Paused::ForAdmission).then_some(self.now),
+                None => (!is_kept_waiting(connection.paused)).then_some(self.now),
             };
             if awaited.is_some_and(|until| until <= self.now) {
                 self.counters().refused_silent.add(1);
@@ -100,6 +101,10 @@ impl Core {
     }
 }
 
+fn is_kept_waiting(paused: Paused) -> bool {
+    matches!(paused, Paused::ForAdmission | Paused::ForBroker | Paused::ForMail | Paused::ForWork)
+}
+
 /// When a silent client is closed: one and a half times its keep alive after its last input, not before. One tick is added,
 /// because the tick of the input has partly passed.
 pub(super) fn keep_alive_deadline(last_input: Ticks, keep_alive_s: u16) -> Option<Ticks> {
@@ -111,6 +116,23 @@ pub(super) fn keep_alive_deadline(last_input: Ticks, keep_alive_s: u16) -> Optio
 mod tests {
     use super::*;
     use crate::clock::{Millis, tick_ms, ticks};
+    use crate::core::testing::{Loops, stranger};
+
+    #[test]
+    fn a_client_that_the_server_keeps_waiting_is_not_closed_for_its_silence() {
+        let kept = [Paused::ForAdmission, Paused::ForBroker, Paused::ForMail, Paused::ForWork];
+        for (paused, stays) in kept.map(|paused| (paused, true)).into_iter().chain([(Paused::No, false)]) {
+            let mut loops = Loops::start(1, |_| {});
+            let now_ms = loops.cores[0].now_ms;
+            loops.now_ms = Some(now_ms);
+            let _client = stranger(&loops, [127, 0, 0, 1]);
+            loops.until(|loops| loops.cores[0].connections.len() == 1);
+            loops.cores[0].connections[0].paused = paused;
+            loops.now_ms = Some(now_ms + 13_000);
+            loops.turn(0);
+            assert_eq!(loops.cores[0].connections.len() == 1, stays, "{paused:?}");
+        }
+    }
 
     #[test]
     fn a_silent_client_is_closed_a_quarter_of_a_second_after_its_time_at_most() {

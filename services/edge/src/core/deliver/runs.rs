@@ -196,7 +196,7 @@ impl Core {
         receivers: &[&Receiver],
         from: Publisher,
     ) {
-        let now = self.now;
+        let now = self.now_ms;
         each_publish(bytes, is_v5, |payload| {
             let qos = QoS::AtMostOnce;
             let message =

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use millrace_mqtt::QoS;
 use millrace_router::{TreeSnapshot, TreeStep, Walk};
-use millrace_session::{Delivery, Message, OutboxEntry, Seconds};
+use millrace_session::{Delivery, Message, OutboxEntry};
 use smallvec::SmallVec;
 
 use crate::broker::Broker;
+use crate::clock::Millis;
 use crate::jobs::replay::Replay;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +119,7 @@ impl Lookup {
     }
 }
 
-pub(super) fn unsent(lookup: &Lookup, message: Arc<Message>, now: Seconds) -> Option<OutboxEntry> {
+pub(super) fn unsent(lookup: &Lookup, message: Arc<Message>, now: Millis) -> Option<OutboxEntry> {
     let Delivery { qos, retain, replay, shared, identifiers, .. } = lookup.delivery(&message);
     let identifiers = SmallVec::from_slice(identifiers);
     let is_wanted = qos > QoS::AtMostOnce && !message.is_expired(now);

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 
 use millrace_router::TreeStep;
-use millrace_session::{Delivered, DropReason, Seconds, Session};
+use millrace_session::{Delivered, DropReason, Session};
 
 use super::NODES_AT_ONCE;
 use super::late::Late;
 use super::lookup::Lookup;
 use super::slot::{DueReplay, Next, ReplaySlot};
 use crate::broker::Broker;
+use crate::clock::Millis;
 use crate::core::deliver::count;
 use crate::core::{limits, work};
 use crate::jobs::replay::Replay;
@@ -89,7 +90,7 @@ impl SessionReplay {
         session: &mut Session,
         broker: &Broker,
         counters: &BrokerCounters,
-        now: Seconds,
+        now: Millis,
         mut is_enough: bool,
         mut pump: impl FnMut(&mut Session) -> bool,
     ) -> usize {

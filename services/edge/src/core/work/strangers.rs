@@ -42,11 +42,16 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::IpAddr;
     use std::sync::Arc;
+
+    use millrace_transport::addresses::Address;
 
     use super::WaitingClient;
     use crate::core::connection::{Partial, Paused};
     use crate::core::testing::{Loops, stranger};
+    use crate::handover::Transport;
 
     const PINGREQ: [u8; 2] = [0xC0, 0];
     const PINGRESP: u8 = 0xD0;
@@ -80,6 +85,28 @@ mod tests {
         let first = [0, last, 1].map(WaitingClient::ToRead);
         assert_eq!((order.len(), &order[..3]), (flood.len() + 1, &first[..]));
         drop(newcomer);
+    }
+
+    #[test]
+    fn clients_of_a_gateway_have_the_turns_of_their_own_addresses() {
+        let mut loops = Loops::start(1, |_| {});
+        let sources = [[192, 0, 2, 1], [192, 0, 2, 2]];
+        let clients = sources.map(|source| {
+            let known = loops.cores[0].connections.len();
+            let mut client = stranger(&loops, [127, 0, 0, 1]);
+            loops.until(|loops| loops.cores[0].connections.len() > known);
+            loops.cores[0].connections[known].transport = Transport::Proxy;
+            let header = [b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c", &source[..], &[127, 0, 0, 1, 1, 1, 1, 1]];
+            client.write_all(&header.concat()).unwrap();
+            client
+        });
+        let address = |loops: &Loops, slot| loops.cores[0].connects.times[&slot].address;
+        loops.until(|loops| {
+            (0..)
+                .zip(sources)
+                .all(|(slot, source)| address(loops, slot) == Address::of(IpAddr::from(source)).number())
+        });
+        drop(clients);
     }
 
     #[test]

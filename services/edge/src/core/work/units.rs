@@ -46,6 +46,8 @@ pub(in crate::core) const SYSTEM_CALL: u64 = 20;
 pub(in crate::core) const RECORD: u64 = 4;
 /// Bytes of a TLS record besides its plaintext.
 pub(in crate::core) const RECORD_OVERHEAD: usize = 22;
+/// Such bytes of one read from which on the time that it took counts.
+pub(in crate::core) const OVERHEAD_TIMED: usize = 100 * RECORD_OVERHEAD;
 /// Writing to a socket: the kernel takes the packet to the network card, or to a receiver on the same machine, within the call.
 pub(in crate::core) const SEND: u64 = 60;
 /// Bytes written to a socket for one unit, besides [`SEND`]: a peer with a small window takes a megabyte in 1,000 segments.

@@ -13,7 +13,6 @@ use millrace_session::Message;
 
 use super::{Applier, WriteOutcome};
 use crate::broker::Broker;
-use crate::clock::seconds;
 use crate::store::bugs::{WriterBug, has_bug};
 use crate::store::writer::is_hopeless;
 use crate::store::{PublishWrite, record};
@@ -144,12 +143,12 @@ impl Applier<'_> {
 
     async fn publish_will(&self, broker: &Arc<Broker>, body: &[u8]) -> Result<(), LayerError> {
         let will = record::decode_will(body).ok_or(LayerError::Corrupt("will"))?;
-        let will = Arc::new(will).issued(seconds(self.shared.clock.now()));
+        let will = Arc::new(will).issued(self.shared.clock.now());
         let matched = broker.streams.matches(will.topic());
         check(&will, will.retain(), &matched)?;
         // The writer does not know whether memory is short: the limits in bytes bound what wills take of it.
         let (brokers, limits) = (&self.shared.brokers, &self.shared.limits);
-        let now = (false, seconds(self.shared.clock.now()));
+        let now = (false, self.shared.clock.now());
         let (reached, expired) = match will.retain() {
             true => brokers.limit_of_retaining(broker, &will, limits, now),
             false => (None, Vec::new()),
