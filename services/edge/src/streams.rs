@@ -259,9 +259,11 @@ impl BrokerStreams {
     }
 
     /// Replaces the streams of a filter; `subscribers` has their numbers of subscribers, in the same order. The count is set
-    /// before `changes`, so the [`SkipCondition`] of a loop that read the old count does not hold any more.
-    pub(crate) fn set(&self, filter: &str, streams: &[IndexedStream], subscribers: &[u64]) {
-        let Some(parsed) = Filter::parse(filter) else { return };
+    /// before `changes`, so the [`SkipCondition`] of a loop that read the old count does not hold any more. Returns the shared
+    /// subscriptions that have ended.
+    pub(crate) fn set(&self, filter: &str, streams: &[IndexedStream], subscribers: &[u64]) -> Vec<StreamId> {
+        let mut ended = Vec::new();
+        let Some(parsed) = Filter::parse(filter) else { return ended };
         let new: Vec<StreamId> = streams.iter().map(|indexed| indexed.stream).collect();
         let mut of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
         let old = of_filter.get(filter).map_or(&[][..], Vec::as_slice);
@@ -271,12 +273,13 @@ impl BrokerStreams {
             subscribers.count.store(*count, Ordering::SeqCst);
             subscribers.changes.fetch_add(1, Ordering::SeqCst);
         }
+                ended.push(*stream);
         for stream in old.iter().filter(|stream| !new.contains(stream)) {
             counts.remove(stream);
         }
         drop(counts);
         if old == new {
-            return;
+            return ended;
         }
         let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
         for stream in old {
@@ -298,6 +301,7 @@ impl BrokerStreams {
         self.set_webhooks(old, &of_webhooks);
         self.router.edit(|edit| {
             for stream in old.iter().filter(|stream| !new.contains(stream)) {
+        ended
                 edit.unsubscribe(parsed, target(*stream));
             }
             for stream in new.iter().filter(|stream| !old.contains(stream)) {

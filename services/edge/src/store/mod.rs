@@ -19,6 +19,7 @@ mod costs;
 mod due_turns;
 mod duties;
 mod expiry;
+mod full_members;
 mod gather;
 mod groups;
 mod lease;
@@ -325,7 +326,7 @@ impl Notices for StoreContext {
     }
 
     fn unclaimed(&self, stream: StreamKey) {
-        let shared = SharedMessages { joined: vec![stream], ..SharedMessages::default() };
+        let shared = SharedMessages { grown: vec![stream], ..SharedMessages::default() };
         self.writes.push(&mut vec![Job { write: Write::Shared(Box::new(shared)), ack: None }]);
     }
 }

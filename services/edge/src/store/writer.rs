@@ -340,3 +340,4 @@ impl<'s> Writer<'s> {
         self.serve_groups();
     }
 }
+        self.probe_full_members();

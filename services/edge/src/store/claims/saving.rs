@@ -1,5 +1,6 @@
 //! Stores which claimed messages were acknowledged or given back, some groups at a time.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use futures_util::future::join_all;
@@ -35,7 +36,7 @@ impl Writer<'_> {
             changed.filter_map(|key| Some((key, groups.get(key).filter(|group| group.is_unsaved())?)));
         let save = |(key, group): (&StreamKey, &GroupClaims)| Save {
             key: *key,
-            outstanding: group.outstanding.iter().copied().collect(),
+            outstanding: group.outstanding.keys().copied().collect(),
             acknowledged: group.acknowledged.clone(),
             goes_on: group.has_more,
         };
@@ -113,7 +114,8 @@ impl Writer<'_> {
     /// `left` has no messages that other pods have taken because this pod seemed dead.
     fn saved(&mut self, key: StreamKey, left: SettledClaims) {
         let Some(group) = self.claims.groups.get_mut(&key) else { return };
-        group.outstanding = left.outstanding.into_iter().collect();
+        let outstanding: BTreeSet<Position> = left.outstanding.into_iter().collect();
+        group.outstanding.retain(|position, _| outstanding.contains(position));
         group.has_more = left.more;
         self.claims.has_more |= left.more;
         group.acknowledged.clear();
