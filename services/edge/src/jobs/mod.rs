@@ -18,7 +18,7 @@ use millrace_layers::subscriptions::StoredSubscription;
 use millrace_layers::{Position, Positions};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_router::Target;
-use millrace_session::{InFlight, Message, OutboxEntry, Session, StoredPosition};
+use millrace_session::{InFlight, Message, OutboxEntry, StoredPosition};
 use smallvec::SmallVec;
 
 pub(crate) use self::page::{FoundInFlight, PageEntry, PageReader, StoredPage, StreamRead};
@@ -276,24 +276,27 @@ pub(crate) struct DetachWrite {
 }
 
 impl DetachWrite {
-    /// For a session whose connection closed before it was used.
+    /// For a session whose connection was not accepted: the rows of its packet ids stay as they are.
+    //= [MQTT-3.1.2-8] v5 v3.1.1
     pub(crate) fn unused(broker: Arc<Broker>, attached: AttachedSession, now_ms: u64) -> Self {
-        let AttachedSession { client, epoch, expiry_s, cursor, acknowledged, in_flight, .. } = attached;
-        let unordered_ids = Session::restored(client.clone(), in_flight.clone(), []).has_unordered_ids();
+        let AttachedSession { client, epoch, expiry_s, cursor, acknowledged, rows, in_flight, .. } = attached;
+        let ids = rows.iter().map(|(id, _)| id).chain(in_flight.iter().map(|(id, _)| id));
+        let mut standing: Vec<u16> = ids.map(|id| id.get()).collect();
+        standing.sort_unstable();
         Self {
             session: SessionKey { broker, client, epoch },
             leaves: None,
-            keep_will: true,
+            keep_will: false,
             expiry_s,
             now_ms,
             base: cursor,
             in_flight,
-            standing: Vec::new(),
+            standing,
             begun: Vec::new(),
             unsent: Vec::new(),
             recent: Vec::new(),
             had: acknowledged,
-            unordered_ids,
+            unordered_ids: false,
             received: Vec::new(),
             replayed: Vec::new(),
         }

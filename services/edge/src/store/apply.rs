@@ -80,7 +80,7 @@ pub(super) struct BrokerCounts {
     pub(super) stored: usize,
     /// Messages that were not stored, because all subscribers had them.
     pub(super) unstored: usize,
-    /// Messages that a session took from groups and could not give back.
+    /// Messages that an ending connection could neither give back to their groups nor store.
     pub(super) lost: usize,
     pub(super) began: usize,
     pub(super) ended: usize,
