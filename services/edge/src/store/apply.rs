@@ -92,6 +92,15 @@ impl Applied {
         Self { outcomes: (0..count).map(|_| WriteOutcome::Done).collect(), ..Self::default() }
     }
 
+    /// Whether this process must learn of the commit, however long its outcome is unknown: its messages get positions, its wills
+    /// and filters are in memory, and a session that it attached must be detached again.
+    pub(super) fn changes_memory(&self) -> bool {
+        let attached = |outcome: &WriteOutcome| matches!(outcome, WriteOutcome::Attached(_));
+        self.last_number > 0
+            || !(self.changes.is_empty() && self.wills.is_empty())
+            || self.outcomes.iter().any(attached)
+    }
+
     fn number(&mut self, message: &Arc<Message>) -> u16 {
         let number = self.next_number();
         self.numbers.push((message.clone(), number));

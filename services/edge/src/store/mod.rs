@@ -353,3 +353,5 @@ impl Drop for StoreService {
 mod simulation;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod testing_engine;
