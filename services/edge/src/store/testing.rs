@@ -129,6 +129,11 @@ impl StoreContext {
         self.run(&async |tx| Ok(tx.read_version().await?))
     }
 
+    /// The messages of a group that this pod has claimed.
+    pub(super) fn claimed(&self, (broker, stream): StreamKey) -> Vec<Position> {
+        self.run(&async |tx| streams::claimed_by(tx, broker, stream, &self.owner).await)
+    }
+
     /// Claims the messages of a group for a pod.
     pub(super) fn claim(&self, (broker, stream): StreamKey, pod: &str) -> Vec<Position> {
         let all = ReadLimit { entries: 10, bytes: usize::MAX };
