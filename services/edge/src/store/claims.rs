@@ -18,7 +18,7 @@ use super::bugs::{WriterBug, has_bug};
 use super::duties::Duty;
 use super::full_members::FullMembers;
 use super::stream_turns::StreamTurns;
-use super::writer::{CONFLICTS, Writer, is_hopeless, may_be_of_content};
+use super::writer::{CONFLICTS, CONFLICTS_ALONE, Writer, is_hopeless, may_be_of_content};
 use super::{SharedMessages, StreamKey, record};
 use crate::broker::Broker;
 use crate::elsewhere::is_here;
@@ -238,7 +238,7 @@ impl Writer<'_> {
     fn claim_for(&mut self, claimants: &[Claimant]) -> bool {
         let shared = self.shared;
         let in_doubt = Cell::new(false);
-        let conflicts_max = if claimants.len() > 1 { CONFLICTS } else { u32::MAX };
+        let conflicts_max = if claimants.len() > 1 { CONFLICTS } else { CONFLICTS_ALONE };
         let run = shared.layers.database().run(|tx, attempt| {
             in_doubt.set(attempt.maybe_committed);
             async move {

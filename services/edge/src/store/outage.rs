@@ -87,16 +87,26 @@ impl Writer<'_> {
         &mut self,
         asked: impl Future<Output = Result<T, LayerError>>,
     ) -> Result<T, LayerError> {
+        self.wait_with(asked, || 0)
+    }
+
+    /// `conflicts` grows with each attempt that the store has answered.
+    pub(super) fn wait_with<T>(
+        &mut self,
+        asked: impl Future<Output = Result<T, LayerError>>,
+        conflicts: impl Fn() -> u32,
+    ) -> Result<T, LayerError> {
         if !self.shared.is_shared {
             // A local disk reports its errors; a slow one is waited for.
             return block_on(asked);
         }
         let mut asked = pin!(asked);
         let mut patience = if self.outage.is_unavailable { PATIENCE_IN_OUTAGE } else { PATIENCE };
+        let mut seen = conflicts();
         loop {
             if let Some(answer) = self.shared.clock.block_on_for(asked.as_mut(), patience) {
                 match &answer {
-                    Ok(_) if self.outage.is_unavailable => {
+                    Ok(_) | Err(LayerError::Contended(_)) if self.outage.is_unavailable => {
                         self.outage.is_unavailable = false;
                         tracing::info!("the store answers again");
                     }
@@ -104,6 +114,9 @@ impl Writer<'_> {
                     _ => {}
                 }
                 return answer;
+            }
+            if std::mem::replace(&mut seen, conflicts()) != seen {
+                continue;
             }
             if !self.outage.is_unavailable {
                 self.outage.is_unavailable = true;
@@ -197,22 +210,9 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    #[test]
-    fn confirmations_of_one_connection_are_held_as_one() {
-        let mut outage = Outage::default();
-        let publisher = PublisherKey { broker: 1, publisher: 7 };
-        let connection = |generation| Some(ConnectionId { core: 0, slot: 0, generation });
-        let mut merged = Vec::new();
-        for (of, count) in [
-            (connection(1), Some(1)),
-            (connection(1), Some(2)),
-            (connection(2), Some(1)),
-            (connection(2), None),
     use std::sync::Arc;
 
-            (connection(2), Some(1)),
+    use super::*;
     use crate::store::StoreContext;
 
     #[test]
@@ -239,6 +239,19 @@ mod tests {
         writer.tick(1_000);
         assert!(writer.claims.knows(group, shared.claimed(group)[0]));
     }
+
+    #[test]
+    fn confirmations_of_one_connection_are_held_as_one() {
+        let mut outage = Outage::default();
+        let publisher = PublisherKey { broker: 1, publisher: 7 };
+        let connection = |generation| Some(ConnectionId { core: 0, slot: 0, generation });
+        let mut merged = Vec::new();
+        for (of, count) in [
+            (connection(1), Some(1)),
+            (connection(1), Some(2)),
+            (connection(2), Some(1)),
+            (connection(2), None),
+            (connection(2), Some(1)),
             (None, Some(4)),
         ] {
             merged.push(outage.hold_confirmed(publisher, of, count));

@@ -9,7 +9,7 @@ use millrace_layers::{LayerError, Position};
 
 use super::{Claims, GroupClaims, TOGETHER};
 use crate::store::StreamKey;
-use crate::store::writer::{CONFLICTS, Writer, may_be_of_content};
+use crate::store::writer::{CONFLICTS, CONFLICTS_ALONE, Writer, may_be_of_content};
 
 struct Save {
     key: StreamKey,
@@ -79,7 +79,7 @@ impl Writer<'_> {
             return true;
         }
         let shared = self.shared;
-        let conflicts_max = if saves.len() > 1 { CONFLICTS } else { u32::MAX };
+        let conflicts_max = if saves.len() > 1 { CONFLICTS } else { CONFLICTS_ALONE };
         let settle = shared.layers.database().run(|tx, attempt| async move {
             if attempt.conflicts >= conflicts_max {
                 return Err(LayerError::Contended(attempt.conflicts));

@@ -62,7 +62,7 @@ impl Writer<'_> {
                 Ok::<_, LayerError>(None)
             }
         });
-        let result = self.wait(run);
+        let result = self.wait_with(run, || attempted.get().conflicts);
         let newest = result.as_ref().ok().and_then(|(_, committed)| committed.versionstamp);
         let has_asked = reads_at.is_none() || attempted.get().number > 1;
         self.read_versions.note(batch, newest, has_asked, shared.clock.micros());
