@@ -22,6 +22,7 @@ mod expiry;
 mod full_members;
 mod gather;
 mod groups;
+mod last_settled;
 mod lease;
 mod load;
 mod opening;

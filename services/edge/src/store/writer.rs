@@ -23,7 +23,7 @@ use millrace_storage::Versionstamp;
 
 pub(super) use self::contention::Contention;
 use self::refusals::is_unknown;
-pub(super) use self::refusals::{Why, is_hopeless, may_be_of_content, may_pass};
+pub(super) use self::refusals::{Why, is_contention, is_hopeless, may_be_of_content, may_pass};
 use super::apply::{Applied, WriteOutcome};
 use super::backlog::Backlog;
 use super::claims::Claims;
