@@ -4,6 +4,8 @@
 //! Only the writer thread changes this copy. It applies its own commits before it announces them, so a filter that is
 //! missing here has not been acknowledged by this pod (P2). It reads other pods' changes before each transaction.
 
+mod conflicts;
+
 use bytes::Bytes;
 use millrace_layers::index::{IndexRow, IndexedStream};
 use millrace_layers::streams::{StreamId, StreamRef};
@@ -17,6 +19,7 @@ use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use self::conflicts::FilterConflicts;
 use crate::limits::STREAM_MATCH;
 
 #[derive(Default)]
@@ -32,9 +35,7 @@ pub(crate) struct BrokerStreams {
     ended: Mutex<EndedGroups>,
     /// With several pods: version of the store up to which changes by other pods are applied here.
     through: AtomicU64,
-    /// Until this time a publish conflicts only with changes of filters that match its topic, because another change of
-    /// filters has recently caused a conflict.
-    conflicts_until_ms: AtomicU64,
+    pub(crate) conflicts: FilterConflicts,
 }
 
 #[derive(Debug, Default)]
@@ -78,9 +79,6 @@ impl EndedGroups {
         }
     }
 }
-
-/// How long transactions check the topics of changed filters after a conflict: more changes are likely.
-const CONFLICTS_MS: u64 = 5_000;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct StoredGroup {
@@ -209,15 +207,6 @@ impl BrokerStreams {
         self.through.fetch_max(version, Ordering::Relaxed);
     }
 
-    /// Call it when a publish runs again because its transaction conflicted with a change of filters.
-    pub(crate) fn expect_conflicts(&self, now_ms: u64) {
-        self.conflicts_until_ms.store(now_ms + CONFLICTS_MS, Ordering::Relaxed);
-    }
-
-    pub(crate) fn expects_conflicts(&self, now_ms: u64) -> bool {
-        now_ms < self.conflicts_until_ms.load(Ordering::Relaxed)
-    }
-
     /// Applies what other pods have changed in the store's index.
     pub(crate) fn change(&self, rows: &[IndexRow]) {
         for IndexRow { filter, streams } in rows {
@@ -259,9 +248,11 @@ impl BrokerStreams {
     }
 
     /// Replaces the streams of a filter; `subscribers` has their numbers of subscribers, in the same order. The count is set
-    /// before `changes`, so the [`SkipCondition`] of a loop that read the old count does not hold any more.
-    pub(crate) fn set(&self, filter: &str, streams: &[IndexedStream], subscribers: &[u64]) {
-        let Some(parsed) = Filter::parse(filter) else { return };
+    /// before `changes`, so the [`SkipCondition`] of a loop that read the old count does not hold any more. Returns the shared
+    /// subscriptions that have ended.
+    pub(crate) fn set(&self, filter: &str, streams: &[IndexedStream], subscribers: &[u64]) -> Vec<StreamId> {
+        let mut ended = Vec::new();
+        let Some(parsed) = Filter::parse(filter) else { return ended };
         let new: Vec<StreamId> = streams.iter().map(|indexed| indexed.stream).collect();
         let mut of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
         let old = of_filter.get(filter).map_or(&[][..], Vec::as_slice);
@@ -276,12 +267,13 @@ impl BrokerStreams {
         }
         drop(counts);
         if old == new {
-            return;
+            return ended;
         }
         let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
         for stream in old {
             let gone = groups.remove(stream).filter(|_| !new.contains(stream));
             if let Some(gone) = gone {
+                ended.push(*stream);
                 self.ended.lock().unwrap_or_else(PoisonError::into_inner).add(gone);
             }
         }
@@ -309,6 +301,7 @@ impl BrokerStreams {
         } else {
             of_filter.insert(filter.into(), new);
         }
+        ended
     }
 }
 

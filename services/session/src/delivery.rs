@@ -12,7 +12,6 @@ use crate::outbox::{NoRoom, OutboxEntry, SlotState};
 use crate::settings::{STORED_INFLIGHT_MAX, UNCOUNTED_BYTES_MAX};
 use crate::{Budget, Connection, Message, Out, Session, SessionSettings};
 
-/// Messages that one call of [`Session::pump`] sends or drops.
 pub const PUMP_MAX: usize = 1_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +47,13 @@ pub enum DropReason {
     TooLarge,
 }
 
+impl DropReason {
+    /// Another member of the shared subscription can still get the message.
+    pub fn is_for_lack_of_room(self) -> bool {
+        matches!(self, Self::Offline | Self::Busy | Self::QueueFull | Self::Memory)
+    }
+}
+
 impl Session {
     /// `connection` is the session's connection, if it has one. A queued message counts against `budget`, unless it is retained, or
     /// stored and one of few that wait: those count when they are sent.
@@ -69,11 +75,10 @@ impl Session {
             match self.hold_to_send(&delivery, budget) {
                 Ok(hold) => return self.send(delivery.to_entry(), hold, connection, now_ms, out),
                 Err(NoRoom) if self.counts_when_sent(&delivery) => {}
-                Err(NoRoom) => return self.no_memory(&delivery),
+                Err(NoRoom) => return Delivered::Dropped(DropReason::Memory),
             }
         } else if !can_wait && !self.is_replaying() {
             // A queue of QoS 0 would make the messages of a slow consumer late as well as lost.
-            self.settle(delivery.message, delivery.shared);
             return Delivered::Dropped(if out.is_full() { DropReason::Busy } else { DropReason::Offline });
         }
         self.keep(&delivery, settings, budget)
@@ -109,11 +114,6 @@ impl Session {
     /// The store bounds such a message. QoS 0 is never stored, and waits in memory while retained messages are sent.
     fn is_stored(&self, delivery: &Delivery<'_>) -> bool {
         self.is_stored && delivery.qos != QoS::AtMostOnce
-    }
-
-    fn no_memory(&mut self, delivery: &Delivery<'_>) -> Delivered {
-        self.settle(delivery.message, delivery.shared);
-        Delivered::Dropped(DropReason::Memory)
     }
 
     fn may_send(&self, delivery: &Delivery<'_>, connection: &Connection, settings: &SessionSettings) -> bool {
@@ -156,14 +156,15 @@ impl Session {
             || outbox.queue_bytes() + delivery.message.size() as u64 > settings.queue_bytes_max;
         // A retained message is in memory anyway and only a reference is queued, so it does not count.
         if full && !delivery.replay && !is_stored {
-            self.settle(delivery.message, delivery.shared);
             return Delivered::Dropped(DropReason::QueueFull);
         }
         let hold = if is_stored && !delivery.replay {
             let waiting = self.waiting_bytes();
             Hold::of_waiting(delivery.message, delivery.identifiers.len(), waiting, budget)
         } else {
-            let Ok(hold) = self.hold(delivery, budget) else { return self.no_memory(delivery) };
+            let Ok(hold) = self.hold(delivery, budget) else {
+                return Delivered::Dropped(DropReason::Memory);
+            };
             hold
         };
         self.outbox().enqueue(delivery.to_entry(), hold);

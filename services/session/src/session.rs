@@ -277,8 +277,8 @@ impl Session {
         Remains::new(self.subscriptions, self.outbox)
     }
 
-    /// Returns subscription and position of each shared message that no other member must get: acknowledged, sent with QoS 0, or
-    /// dropped since the last call.
+    /// Returns subscription and position of each shared message that no other member must get: acknowledged, sent with QoS 0,
+    /// expired or too large since the last call.
     pub fn take_settled(&mut self) -> Vec<(u64, StoredPosition)> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_settled())
     }

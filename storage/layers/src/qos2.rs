@@ -1,5 +1,7 @@
 //! Packet ids of QoS 2 that must survive a crash: received and not yet released, or sent and not yet completed.
 
+use std::collections::BTreeSet;
+
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{KeyRange, KeyValue, Read, Transaction};
 
@@ -50,11 +52,11 @@ pub fn remove(owned: &Owned<'_>, direction: Direction, id: u16) -> LayerResult<(
     Ok(owned.tx.clear_range(KeyRange::new(key.as_ref(), key.end()))?)
 }
 
-/// Removes all ids of a direction except `kept`, which is sorted.
+/// Removes all ids of a direction except `kept`.
 pub fn clear_but(owned: &Owned<'_>, direction: Direction, kept: &[u16]) -> LayerResult<()> {
     let all = prefix(owned.id(), direction).children();
     let mut begin = all.begin;
-    for id in kept {
+    for id in kept.iter().collect::<BTreeSet<_>>() {
         let key = key(owned.id(), direction, *id);
         owned.tx.clear_range(KeyRange::new(begin, key.as_ref()))?;
         begin = key.end().into();

@@ -136,15 +136,23 @@ impl Blob {
         if count == 0 {
             return Ok(row);
         }
-        let range =
-            KeyRange::new(self.chunks.children().begin, self.chunks.clone().uint(u64::from(count) + 1));
         let mut body = BytesMut::from(row);
-        body.put_slice(&join(all(tx, range, Read::Snapshot).await?));
+        body.put_slice(&join(all(tx, self.range(count), Read::Snapshot).await?));
         Ok(body.freeze())
     }
 
     pub(crate) async fn clear(&self, tx: &Transaction) -> LayerResult<()> {
         self.replace(tx, None).await.map(drop)
+    }
+
+    pub(crate) fn clear_all_chunks(&self, tx: &Transaction) -> LayerResult<()> {
+        Ok(tx.clear_range(self.range(u16::MAX))?)
+    }
+
+    /// The first chunks. Other keys below theirs belong to other bodies: a topic has topics below it.
+    fn range(&self, count: u16) -> KeyRange {
+        let chunk = |number: u64| self.chunks.clone().uint(number);
+        KeyRange::new(chunk(1).as_ref(), chunk(u64::from(count) + 1).as_ref())
     }
 
     /// Returns the length of the removed body.
@@ -155,7 +163,7 @@ impl Blob {
             return Ok(row.len());
         }
         let last = tx.get(self.chunks.clone().uint(count.into()), Read::Snapshot).await?;
-        tx.clear_range(self.chunks.children())?;
+        self.clear_all_chunks(tx)?;
         // All chunks but the last are full.
         Ok(row.len() + usize::from(count - 1) * CHUNK_BYTES + last.map_or(0, |last| last.len()))
     }

@@ -15,6 +15,7 @@ use super::feed::{HeldMessage, Take};
 use super::limits;
 use super::notes::note_dropped;
 use super::output::FLUSH_BYTES;
+use super::shared::is_refused;
 use super::tapped::Tapped;
 use super::{Core, LocalSession, parts, work};
 use crate::broker::Broker;
@@ -198,21 +199,12 @@ impl Core {
     pub(super) fn deliver_to(&mut self, session: u32, delivery: Delivery<'_>, from: Publisher) {
         let target = self.target_of(session);
         let local = &mut self.sessions[session as usize];
+        if local.connection == NONE {
+            return self.deliver_offline(session, delivery);
+        }
         let broker = &local.broker;
         let own = broker.quota.queue_settings(&self.process.settings);
         let settings = own.as_ref().unwrap_or(&self.process.settings);
-        let counters = &broker.counters[usize::from(self.index)];
-        if local.connection == NONE {
-            let outcome = local.session.deliver(
-                delivery,
-                None,
-                settings,
-                broker.queues(),
-                self.now_ms,
-                &mut Vec::new(),
-            );
-            return count(counters, outcome);
-        }
         let (soft_bytes, hard_bytes) = (self.output.soft_bytes, self.output.hard_bytes);
         let (protocol, mut out, _) = parts!(self, local.connection);
         let mut behind = None;
@@ -231,7 +223,10 @@ impl Core {
         }
         let outcome =
             local.session.deliver(delivery, Some(protocol), settings, broker.queues(), self.now_ms, &mut out);
-        count(counters, outcome);
+        if is_refused(&mut self.store_jobs.shared, broker, &delivery, outcome) {
+            return;
+        }
+        count(&broker.counters[usize::from(self.index)], outcome);
         self.work.spend((local.session.moved_bytes(outcome) / work::MOVED_BYTES) as u64);
         if let Delivered::Dropped(reason) = outcome {
             let now_ms = self.process.clock.unix_now_ms();
@@ -250,15 +245,26 @@ impl Core {
         }
         local.note_delivered(&delivery, self.following.handed_over);
         let settled = if delivery.shared == 0 { Vec::new() } else { local.session.take_settled() };
-        let connection = local.connection;
+        let (broker, connection) = (local.broker.id, local.connection);
         let reserves = local.session.is_stored && delivery.qos == QoS::ExactlyOnce;
-        let broker = local.broker.id;
         self.note_settled(broker, settled);
         if let (Some(behind), Some(from)) = (behind, from.id) {
             self.pause_until_drained(behind, from, RouteProgress::of_one(target, 1));
         }
         if reserves {
             self.pump(connection);
+        }
+    }
+
+    fn deliver_offline(&mut self, session: u32, delivery: Delivery<'_>) {
+        let local = &mut self.sessions[session as usize];
+        let broker = &local.broker;
+        let own = broker.quota.queue_settings(&self.process.settings);
+        let settings = own.as_ref().unwrap_or(&self.process.settings);
+        let outcome =
+            local.session.deliver(delivery, None, settings, broker.queues(), self.now_ms, &mut Vec::new());
+        if !is_refused(&mut self.store_jobs.shared, broker, &delivery, outcome) {
+            count(&broker.counters[usize::from(self.index)], outcome);
         }
     }
 

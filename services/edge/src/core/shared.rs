@@ -7,7 +7,7 @@ use std::sync::Arc;
 use millrace_layers::Position;
 use millrace_mqtt::topic::Filter;
 use millrace_router::{Receiver, ShareGroup, Target};
-use millrace_session::{Message, StoredPosition};
+use millrace_session::{Delivered, Delivery, Message, StoredPosition};
 
 use super::connection::NONE;
 use super::deliver::{Publisher, local_session};
@@ -250,12 +250,29 @@ impl Core {
     }
 
     pub(super) fn queue_shared_outcomes(&mut self) {
-        let SharedMessages { settled, returned, joined } = &self.store_jobs.shared;
-        if !(settled.is_empty() && returned.is_empty() && joined.is_empty()) {
+        if !self.store_jobs.shared.is_empty() {
             let shared = std::mem::take(&mut self.store_jobs.shared);
             self.queue_job(Write::Shared(Box::new(shared)));
         }
     }
+}
+
+/// Whether the member has no room for a message of its stored group. The writer then gives the message to another member, or
+/// leaves it in the stream.
+pub(super) fn is_refused(
+    refusals: &mut SharedMessages,
+    broker: &Broker,
+    delivery: &Delivery<'_>,
+    outcome: Delivered,
+) -> bool {
+    let Delivered::Dropped(reason) = outcome else { return false };
+    let stream = StoredGroup::stream_of(delivery.shared).filter(|_| reason.is_for_lack_of_room());
+    // Without persistent members the stream has ended, and the message is lost.
+    let stream = stream.filter(|stream| broker.streams.group(*stream).is_some());
+    let refused = stream.zip(delivery.message.position());
+    let refused = refused.map(|(stream, position)| ((broker.id, stream), Position(position)));
+    refusals.refused.extend(refused);
+    refused.is_some()
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 mod filter_index;
 mod page;
 pub(crate) mod replay;
+mod shared;
 mod subscribe;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
@@ -18,10 +18,11 @@ use millrace_layers::subscriptions::StoredSubscription;
 use millrace_layers::{Position, Positions};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_router::Target;
-use millrace_session::{InFlight, Message, OutboxEntry, Session, StoredPosition};
+use millrace_session::{InFlight, Message, OutboxEntry, StoredPosition};
 use smallvec::SmallVec;
 
 pub(crate) use self::page::{FoundInFlight, PageEntry, PageReader, StoredPage, StreamRead};
+pub(crate) use self::shared::SharedMessages;
 pub(crate) use self::subscribe::{PendingSubscribe, SubscribeWrite, UnsubscribeWrite};
 use crate::broker::{Broker, Reserved};
 use crate::connection_id::ConnectionId;
@@ -228,14 +229,6 @@ pub(crate) fn open_positions<'e>(open: impl Iterator<Item = &'e OutboxEntry>) ->
 /// A stream of the store: the broker's id, and the stream's id within the broker.
 pub(crate) type StreamKey = (u64, StreamId);
 
-/// Messages of shared subscriptions that members have acknowledged or given back, and streams that got a member.
-#[derive(Default)]
-pub(crate) struct SharedMessages {
-    pub(crate) settled: Vec<(StreamKey, Position)>,
-    pub(crate) returned: Vec<(StreamKey, Position)>,
-    pub(crate) joined: Vec<StreamKey>,
-}
-
 pub(crate) struct Purge {
     pub(crate) broker: Arc<Broker>,
     pub(crate) client: Arc<str>,
@@ -283,24 +276,27 @@ pub(crate) struct DetachWrite {
 }
 
 impl DetachWrite {
-    /// For a session whose connection closed before it was used.
+    /// For a session whose connection was not accepted: the rows of its packet ids stay as they are.
+    //= [MQTT-3.1.2-8] v5 v3.1.1
     pub(crate) fn unused(broker: Arc<Broker>, attached: AttachedSession, now_ms: u64) -> Self {
-        let AttachedSession { client, epoch, expiry_s, cursor, acknowledged, in_flight, .. } = attached;
-        let unordered_ids = Session::restored(client.clone(), in_flight.clone(), []).has_unordered_ids();
+        let AttachedSession { client, epoch, expiry_s, cursor, acknowledged, rows, in_flight, .. } = attached;
+        let ids = rows.iter().map(|(id, _)| id).chain(in_flight.iter().map(|(id, _)| id));
+        let mut standing: Vec<u16> = ids.map(|id| id.get()).collect();
+        standing.sort_unstable();
         Self {
             session: SessionKey { broker, client, epoch },
             leaves: None,
-            keep_will: true,
+            keep_will: false,
             expiry_s,
             now_ms,
             base: cursor,
             in_flight,
-            standing: Vec::new(),
+            standing,
             begun: Vec::new(),
             unsent: Vec::new(),
             recent: Vec::new(),
             had: acknowledged,
-            unordered_ids,
+            unordered_ids: false,
             received: Vec::new(),
             replayed: Vec::new(),
         }
@@ -316,23 +312,6 @@ impl DetachWrite {
         });
         sent && self.recent.iter().all(|message| message.is_decided())
             && self.unsent.iter().all(|entry| entry.message.is_decided() || entry.replay)
-    }
-}
-
-impl SharedMessages {
-    /// Splits by broker, because jobs are in order only within their broker.
-    fn by_broker(self) -> BTreeMap<u64, Self> {
-        let mut all: BTreeMap<u64, Self> = BTreeMap::new();
-        for settled in self.settled {
-            all.entry(settled.0.0).or_default().settled.push(settled);
-        }
-        for returned in self.returned {
-            all.entry(returned.0.0).or_default().returned.push(returned);
-        }
-        for joined in self.joined {
-            all.entry(joined.0).or_default().joined.push(joined);
-        }
-        all
     }
 }
 
@@ -363,11 +342,7 @@ impl Job {
 
     pub(crate) fn broker_ids(&self) -> SmallVec<[u64; 1]> {
         match &self.write {
-            Write::Shared(shared) => {
-                let SharedMessages { settled, returned, joined } = &**shared;
-                let placed = settled.iter().chain(returned).map(|((broker, _), _)| *broker);
-                placed.chain(joined.iter().map(|(broker, _)| *broker)).collect()
-            }
+            Write::Shared(shared) => shared.streams().map(|(broker, _)| broker).collect(),
             Write::Barrier { broker, .. } => SmallVec::from_buf([*broker]),
             Write::Confirmed { publisher, .. } => SmallVec::from_buf([publisher.broker]),
             _ => self.broker().map(|broker| broker.id).into_iter().collect(),

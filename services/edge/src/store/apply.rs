@@ -80,7 +80,7 @@ pub(super) struct BrokerCounts {
     pub(super) stored: usize,
     /// Messages that were not stored, because all subscribers had them.
     pub(super) unstored: usize,
-    /// Messages that a session took from groups and could not give back.
+    /// Messages that an ending connection could neither give back to their groups nor store.
     pub(super) lost: usize,
     pub(super) began: usize,
     pub(super) ended: usize,
@@ -90,6 +90,15 @@ pub(super) struct BrokerCounts {
 impl Applied {
     pub(super) fn done(count: usize) -> Self {
         Self { outcomes: (0..count).map(|_| WriteOutcome::Done).collect(), ..Self::default() }
+    }
+
+    /// Whether this process must learn of the commit, however long its outcome is unknown: its messages get positions, its wills
+    /// and filters are in memory, and a session that it attached must be detached again.
+    pub(super) fn changes_memory(&self) -> bool {
+        let attached = |outcome: &WriteOutcome| matches!(outcome, WriteOutcome::Attached(_));
+        self.last_number > 0
+            || !(self.changes.is_empty() && self.wills.is_empty())
+            || self.outcomes.iter().any(attached)
     }
 
     fn number(&mut self, message: &Arc<Message>) -> u16 {
@@ -246,25 +255,24 @@ impl Applier<'_> {
         let (tx, layers) = (self.tx, &self.shared.layers);
         let mut behind = brokers.to_vec();
         behind.retain(|broker| self.applied().caught_up.insert(broker.id));
-        join_all(behind.into_iter().map(|broker| load::changes(tx, layers, broker)))
-            .await
-            .into_iter()
-            .collect()
+        let changes = join_all(behind.iter().map(|broker| load::changes(tx, layers, broker))).await;
+        for (broker, has_changes) in behind.into_iter().zip(changes) {
+            if has_changes? && self.is_retry {
+                broker.streams.conflicts.note(self.shared.clock.now());
+            }
+        }
+        Ok(())
     }
 
-    /// Makes the transaction conflict if another pod changes the streams of the topic before the commit (P2). The first
-    /// attempt watches one key, which any change of a filter touches; a later attempt watches the matching filters
-    /// only. It must run after [`Self::catch_up`].
+    /// Makes the transaction conflict if another pod changes the streams of the topic before the commit (P2). It
+    /// watches one key, which any change of a filter touches, or the matching filters alone while conflicts are expected. It must run
+    /// after [`Self::catch_up`].
     fn watch(&self, broker: &Arc<Broker>, topic: &str) -> Result<(), LayerError> {
         debug_assert!(self.applied().caught_up.contains(&broker.id), "its filters may be old");
         if self.applied().watched.contains_key(&broker.id) {
             return Ok(());
         }
-        let now_ms = self.shared.clock.now();
-        if self.is_retry {
-            broker.streams.expect_conflicts(now_ms);
-        }
-        if broker.streams.expects_conflicts(now_ms) {
+        if broker.streams.conflicts.are_expected(self.shared.clock.now()) {
             if has_bug(WriterBug::TrustsUnwatched) {
                 self.applied().watched.insert(broker.id, broker.clone());
             }

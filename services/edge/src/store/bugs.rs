@@ -25,6 +25,8 @@ pub(super) enum WriterBug {
     TrustsWholeVersion,
     /// A claimed message that no member took is not given back.
     ForgetsClaims,
+    /// A message that a member of a shared subscription had no room for counts as acknowledged.
+    SettlesRefused,
     /// A dead pod's lease is removed before its sessions are recovered.
     RemovesLeaseEarly,
     /// Among the messages of a replaced owner, only those with QoS 2 are fenced off.

@@ -11,12 +11,14 @@ use futures_util::future::join_all;
 use millrace_layers::limits::SETTLED_GROUPS_MAX;
 use millrace_layers::streams::{self, Claimed, ReadLimit};
 use millrace_layers::{BrokerId, LayerError, Position};
+use millrace_router::Target;
 use millrace_storage::TransactionOption;
 
 use super::bugs::{WriterBug, has_bug};
 use super::duties::Duty;
+use super::full_members::FullMembers;
 use super::stream_turns::StreamTurns;
-use super::writer::{CONFLICTS, Writer, is_hopeless, may_be_of_content};
+use super::writer::{CONFLICTS, CONFLICTS_ALONE, Writer, is_hopeless, may_be_of_content};
 use super::{SharedMessages, StreamKey, record};
 use crate::broker::Broker;
 use crate::elsewhere::is_here;
@@ -45,6 +47,7 @@ pub(super) struct Claims {
     /// Groups whose streams may have more messages for this pod.
     behind: StreamTurns,
     claims_in_steps: bool,
+    pub(super) with_full_members: StreamTurns,
     saved_to: Option<StreamKey>,
     /// A group of this round of saves has more messages to trim.
     has_more: bool,
@@ -59,12 +62,13 @@ struct Claimant {
 
 #[derive(Default)]
 struct GroupClaims {
-    outstanding: BTreeSet<Position>,
+    outstanding: BTreeMap<Position, Target>,
+    full: FullMembers,
     /// Acknowledged by members, and not yet stored.
     acknowledged: Vec<Position>,
-    /// Members have left without acknowledging some.
+    /// Members have left without acknowledging some, or had no room.
     gives_back: bool,
-    /// A member has returned a message. After the save another member here may get it.
+    /// A member has returned a message, or had no room for it. After the save another member here may get it.
     was_returned: bool,
     /// No member here has room. Nothing is claimed before that changes, so that a commit does not look at all such groups.
     is_full: bool,
@@ -103,7 +107,7 @@ impl Claims {
     pub(super) fn knows(&self, key: StreamKey, position: Position) -> bool {
         self.groups.get(&key).is_some_and(|group| {
             group.gives_back
-                || group.outstanding.contains(&position)
+                || group.outstanding.contains_key(&position)
                 || group.acknowledged.contains(&position)
         })
     }
@@ -113,13 +117,17 @@ impl Claims {
         self.groups.get(&key).is_some_and(|group| group.is_full || self.behind.waiting().contains(&key))
     }
 
+    pub(super) fn full_members(&mut self, key: StreamKey) -> Option<&mut FullMembers> {
+        Some(&mut self.groups.get_mut(&key)?.full)
+    }
+
     fn change(&mut self, key: StreamKey) -> Option<&mut GroupClaims> {
         let group = self.groups.get_mut(&key)?;
         self.changed.insert(key);
         Some(group)
     }
 
-    fn has_room(&mut self, key: StreamKey) {
+    pub(super) fn has_room(&mut self, key: StreamKey) {
         if self.groups.get_mut(&key).is_some_and(|group| std::mem::take(&mut group.is_full)) {
             self.behind.add(key);
         }
@@ -145,11 +153,20 @@ impl Claims {
 
     fn settle(&mut self, key: StreamKey, position: Position) {
         if let Some(group) = self.change(key)
-            && group.outstanding.remove(&position)
+            && let Some(member) = group.outstanding.remove(&position)
         {
+            group.full.settle(member);
             group.acknowledged.push(position);
             self.has_room(key);
         }
+    }
+
+    fn give_back(&mut self, key: StreamKey, position: Position) -> Option<(&mut FullMembers, Target)> {
+        let member = self.change(key)?.outstanding.remove(&position)?;
+        self.has_room(key);
+        let group = self.groups.get_mut(&key)?;
+        (group.gives_back, group.was_returned) = (true, true);
+        Some((&mut group.full, member))
     }
 }
 
@@ -165,16 +182,25 @@ impl Writer<'_> {
         for (stream, position) in shared.settled {
             self.claims.settle(stream, position);
         }
-        for (stream, position) in shared.returned {
-            if let Some(group) = self.claims.change(stream)
-                && group.outstanding.remove(&position)
-            {
-                (group.gives_back, group.was_returned) = (true, true);
-                self.claims.has_room(stream);
+        for (stream, position) in shared.refused {
+            if let Some((full, member)) = self.claims.give_back(stream, position) {
+                full.refuse(member);
+                self.claims.with_full_members.add(stream);
                 self.duties.add(Duty::SaveClaims);
             }
         }
-        shared.joined.into_iter().for_each(|stream| self.claims.grew(stream));
+        for (stream, position) in shared.returned {
+            if let Some((full, member)) = self.claims.give_back(stream, position) {
+                full.forget(member);
+                self.duties.add(Duty::SaveClaims);
+            }
+        }
+        shared.grown.into_iter().for_each(|stream| self.claims.grew(stream));
+        for stream in shared.joined {
+            self.claims.grew(stream);
+            let full = self.claims.full_members(stream).into_iter();
+            full.for_each(|full| *full = FullMembers::default());
+        }
     }
 
     pub(super) fn taken_among_pods(&mut self, taken: &[(StreamKey, Position)]) {
@@ -212,7 +238,7 @@ impl Writer<'_> {
     fn claim_for(&mut self, claimants: &[Claimant]) -> bool {
         let shared = self.shared;
         let in_doubt = Cell::new(false);
-        let conflicts_max = if claimants.len() > 1 { CONFLICTS } else { u32::MAX };
+        let conflicts_max = if claimants.len() > 1 { CONFLICTS } else { CONFLICTS_ALONE };
         let run = shared.layers.database().run(|tx, attempt| {
             in_doubt.set(attempt.maybe_committed);
             async move {
@@ -280,9 +306,10 @@ impl Writer<'_> {
         };
         let snapshot = broker.router.snapshot();
         let members = snapshot.group(&stored.name, &stored.filter);
-        let members = members.map_or(0, |group| group.count_online(MEMBERS_MAX, is_here));
+        let count = members.map_or(0, |members| members.count_online(MEMBERS_MAX, is_here));
         let group = self.claims.groups.entry(key).or_default();
-        let room = (members * OUTSTANDING_PER_MEMBER).saturating_sub(group.outstanding.len());
+        let room = (count * OUTSTANDING_PER_MEMBER).saturating_sub(group.outstanding.len());
+        let room = members.map_or(0, |members| group.full.room(members, room));
         if room == 0 {
             group.is_full = true;
             return None;
@@ -297,13 +324,13 @@ impl Writer<'_> {
         }
         for entry in entries {
             let decoded = record::decode_entry(&entry.body, &self.shared.clock);
-            let is_with_member = decoded.is_some_and(|(message, _)| {
+            let member = decoded.and_then(|(message, _)| {
                 message.set_position(Some(entry.position.0));
                 self.hand_to_member(&to.broker, &to.stored, &Arc::new(message))
             });
             let Some(group) = self.claims.change(to.key) else { return };
-            if is_with_member {
-                group.outstanding.insert(entry.position);
+            if let Some(member) = member {
+                group.outstanding.insert(entry.position, member);
             } else {
                 group.gives_back |= !has_bug(WriterBug::ForgetsClaims);
             }

@@ -8,7 +8,7 @@ use millrace_layers::limits::INLINE_SHARED_BYTES_MAX;
 use super::backlog::{BacklogJob, COSTLY, Lane};
 use super::queue::{self, QueuedWork as _};
 use crate::broker::Broker;
-use crate::jobs::{FILTER_BYTES, IdWrite, Job, SharedMessages, StreamRead, Write};
+use crate::jobs::{FILTER_BYTES, IdWrite, Job, StreamRead, Write};
 
 /// The lane of jobs that need no order among themselves or with other jobs.
 const NO_BROKER: u64 = u64::MAX;
@@ -50,11 +50,7 @@ impl BacklogJob for Job {
             Write::Purge(purge) => purge.broker.id,
             Write::Webhooks(broker) | Write::Grown(broker, _) => broker.id,
             Write::Confirmed { publisher, .. } => publisher.broker,
-            Write::Shared(shared) => {
-                let SharedMessages { settled, returned, joined } = &**shared;
-                let placed = settled.first().or(returned.first()).map(|(stream, _)| stream);
-                placed.or(joined.first()).map_or(NO_BROKER, |(broker, _)| *broker)
-            }
+            Write::Shared(shared) => shared.streams().next().map_or(NO_BROKER, |(broker, _)| broker),
             Write::Notices => NO_BROKER,
             Write::Checkpoint(_) => return Lane::Checkpoint,
             Write::Barrier { broker, .. } => return Lane::Barrier(*broker),
@@ -170,7 +166,7 @@ impl queue::QueuedWork for Job {
                 }
                 IdWrite::Release(..) | IdWrite::Forget(_) => 128,
             },
-            Write::Shared(shared) => 16 * (shared.settled.len() + shared.returned.len()),
+            Write::Shared(shared) => 16 * shared.messages(),
             Write::Purge(_) => 128,
             Write::Webhooks(_) => 64 * 1024,
             Write::Detach(detach) => 256 + 64 * detach.in_flight.len(),

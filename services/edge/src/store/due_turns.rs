@@ -15,12 +15,16 @@ const LOOKED_AT: usize = 1_000;
 const PATIENCE_MS: u64 = 10_000;
 /// Milliseconds for which the next pods then have the turns of that pod.
 const PASSED_OVER_MS: u64 = 60_000;
+/// Milliseconds for which rows of other brokers come before those of a broker that conflicts again and again.
+const CONTENDED_MS: u64 = 500;
 
 #[derive(Default)]
 pub(super) struct DueTurns {
     shards: [DueShard; SHARDS as usize],
     /// Pods that did not settle a row, and until when they have no turns.
     passed_over: Vec<(Bytes, u64)>,
+    /// Brokers of which a single row could not be settled because of conflicts, and until when they wait.
+    contended: Vec<(BrokerId, u64)>,
 }
 
 #[derive(Default)]
@@ -49,6 +53,14 @@ impl DueTurns {
         let is_passed_over = |pod: &Bytes| self.passed_over.iter().any(|(name, _)| name == pod);
         let live = pods.live.iter().filter(|pod| !is_passed_over(pod));
         live.min_by_key(|pod| weight(pod)).filter(|pod| weight(pod) < weight(pods.own))
+    }
+
+    pub(super) fn put_off(&mut self, broker: BrokerId, now: u64) {
+        self.contended.push((broker, now + CONTENDED_MS));
+    }
+
+    fn is_put_off(&self, broker: BrokerId) -> bool {
+        self.contended.iter().any(|(of, _)| *of == broker)
     }
 
     fn note_first(&mut self, first: &Due, is_open_here: bool, pods: &Pods<'_>, now: u64) {
@@ -94,6 +106,7 @@ fn due_at(
     let listed = shared.layers.run(async |tx| due::list_due(&tx, range, LOOKED_AT).await);
     let mut due = writer.wait(listed)?;
     let turns = &mut writer.duties.turns;
+    turns.contended.retain(|(_, until)| now < *until);
     let live = shared.leases.live();
     let can_commit_since = shared.leases.can_commit_since(now);
     let pods = Pods { own: &shared.owner, live: &live, can_commit_since };
@@ -102,7 +115,9 @@ fn due_at(
         turns.note_first(first, is_open(first.broker), &pods, now);
     }
     let last = due.last().filter(|_| due.len() == LOOKED_AT).cloned();
-    due.retain(|due| is_open(due.broker) || turns.other(due.broker, &pods).is_none());
+    due.retain(|due| {
+        !turns.is_put_off(due.broker) && (is_open(due.broker) || turns.other(due.broker, &pods).is_none())
+    });
     turns.shards[place].after = match due.is_empty() {
         true => last,
         // More rows may follow: the next look begins at the same position, so that a failed step tries fewer of the same rows.
@@ -270,5 +285,24 @@ mod tests {
             settle(&mut writer, 0, 100).contains(&early)
         });
         assert!(found.is_some());
+    }
+
+    #[test]
+    fn rows_of_a_broker_in_conflict_wait_for_a_moment_behind_those_of_others() {
+        let (pods, brokers) = two_pods();
+        (0..brokers.len()).for_each(|number| drop(pods[0].open(&format!("b{number}"))));
+        let rows = |broker| rows(broker, 1_000).filter(|due| due.shard() == 0).take(10);
+        let mut contended: Vec<Due> = rows(brokers[0]).collect();
+        let mut other: Vec<Due> = rows(brokers[1]).map(|due| Due { at_ms: 2, ..due }).collect();
+        contended.sort();
+        other.sort();
+        schedule(&pods[0], &[&contended[..], &other[..]].concat());
+        let mut writer = Writer::new(&pods[0]);
+        let mut next = |now| due_at(&mut writer, 0, (5, now), 1).unwrap().pop();
+        assert_eq!(next(0).as_ref(), contended.first());
+        writer.duties.turns.put_off(brokers[0], 0);
+        let mut next = |now| due_at(&mut writer, 0, (5, now), 1).unwrap().pop();
+        assert_eq!(next(CONTENDED_MS - 1).as_ref(), other.first());
+        assert_eq!(next(CONTENDED_MS).as_ref(), contended.first());
     }
 }

@@ -21,8 +21,9 @@ use millrace_layers::due::Due;
 use millrace_layers::{LayerError, halved};
 
 use super::due_turns::DueTurns;
+use super::last_settled::LastSettled;
 use super::pods::{self, Recovery};
-use super::sweep::{self, LastSettled};
+use super::sweep;
 use super::trims::Trims;
 use super::writer::Writer;
 

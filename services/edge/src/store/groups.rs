@@ -10,10 +10,13 @@ use std::sync::Arc;
 
 use millrace_layers::streams::{self, GroupProgress, ReadLimit, StreamSource};
 use millrace_layers::{LayerError, Position, Positions};
+use millrace_router::Target;
 use millrace_session::Message;
 use millrace_storage::block_on;
 
+use super::bugs::{WriterBug, has_bug};
 use super::duties::Duty;
+use super::full_members::FullMembers;
 use super::stream_turns::StreamTurns;
 use super::writer::{Writer, is_hopeless};
 use super::{SharedMessages, StreamKey, record};
@@ -28,10 +31,16 @@ const OUTSTANDING_MAX: usize = 1_000;
 const PAGE: ReadLimit = ReadLimit { entries: 200, bytes: 512 * 1024 };
 /// Pages that are read after a commit. With more groups that lag, the rest is read between jobs, see [`super::duties`].
 const PAGES_AT_ONCE: usize = 4;
+/// Groups to which the writer looks for these pages.
+const LOOKS_AT_ONCE: usize = 1_000;
 
 #[derive(Default)]
 pub(super) struct Groups {
     of: BTreeMap<StreamKey, GroupState>,
+    /// Groups that the next saves look at: all with something to save, and perhaps others.
+    changed: BTreeSet<StreamKey>,
+    /// [`crate::broker::Brokers::closings`] when groups of closed brokers were last looked for.
+    closings: u64,
     /// Positions that members' sessions stored since the last save.
     taken: usize,
     /// The group up to which this round has saved; `None` between two rounds.
@@ -39,13 +48,15 @@ pub(super) struct Groups {
     /// Groups whose members may take more messages from their streams.
     reading: StreamTurns,
     reads_in_steps: bool,
+    pub(super) with_full_members: StreamTurns,
 }
 
 struct GroupState {
     /// Every message up to here was sent to a member, or needs no delivery.
     through: Position,
-    /// Sent to a member, and not yet acknowledged, stored in its session or given back.
-    outstanding: BTreeSet<Position>,
+    /// Sent to this member, and not yet acknowledged, stored in its session or given back.
+    outstanding: BTreeMap<Position, Target>,
+    full: FullMembers,
     /// Acknowledged messages after `through`, which [`GroupState::give_back`] moves back.
     acknowledged: Positions,
     behind: bool,
@@ -56,7 +67,8 @@ impl GroupState {
     fn new(progress: GroupProgress) -> Self {
         Self {
             through: progress.cursor,
-            outstanding: BTreeSet::new(),
+            outstanding: BTreeMap::new(),
+            full: FullMembers::default(),
             acknowledged: progress.acknowledged,
             behind: true,
             unsaved: false,
@@ -64,30 +76,32 @@ impl GroupState {
     }
 
     fn progress(&self) -> GroupProgress {
-        let open = self.outstanding.iter().copied().collect();
+        let open = self.outstanding.keys().copied().collect();
         let (cursor, acknowledged) = self.acknowledged.progress(self.through, open);
         GroupProgress { cursor, acknowledged }
     }
 
-    /// The group needs the message no more: a member has acknowledged or stored it, or it was dropped.
+    /// The group needs the message no more: a member has acknowledged or stored it, or it has expired.
     fn settle(&mut self, position: Position) {
-        if self.outstanding.remove(&position) && position > self.through {
-            self.acknowledged.add(position);
+        if let Some(member) = self.outstanding.remove(&position) {
+            self.full.settle(member);
+            if position > self.through {
+                self.acknowledged.add(position);
+            }
         }
         self.unsaved = true;
     }
 
     /// The next page reads the message again.
-    fn give_back(&mut self, position: Position) {
-        if !self.outstanding.remove(&position) {
-            return;
-        }
+    fn give_back(&mut self, position: Position) -> Option<Target> {
+        let member = self.outstanding.remove(&position)?;
         self.behind = true;
         if position <= self.through {
-            let open = self.outstanding.iter().copied().chain([position]).collect();
+            let open = self.outstanding.keys().copied().chain([position]).collect();
             (_, self.acknowledged) = self.acknowledged.progress(self.through, open);
             self.through = position.before();
         }
+        Some(member)
     }
 
     /// Skips acknowledged messages, and returns the position after which the next page begins.
@@ -106,7 +120,26 @@ impl GroupState {
     }
 
     fn wants(&self, position: Position) -> bool {
-        !self.outstanding.contains(&position) && !self.acknowledged.contains(position)
+        !self.outstanding.contains_key(&position) && !self.acknowledged.contains(position)
+    }
+}
+
+impl Groups {
+    pub(super) fn full_members(&mut self, key: StreamKey) -> Option<&mut FullMembers> {
+        Some(&mut self.of.get_mut(&key)?.full)
+    }
+
+    pub(super) fn end(&mut self, key: StreamKey) {
+        self.of.remove(&key);
+    }
+
+    fn settle(&mut self, key: StreamKey, position: Position) {
+        let Some(group) = self.of.get_mut(&key) else { return };
+        group.settle(position);
+        self.changed.insert(key);
+        if group.behind {
+            self.reading.add(key);
+        }
     }
 }
 
@@ -120,6 +153,11 @@ impl Writer<'_> {
         }
         for stored in &routes.stored.groups {
             let key = (routes.broker.id, stored.stream);
+            // The group may have ended in the transaction of this message.
+            let streams = &routes.broker.streams;
+            if routes.stored.generation != streams.generation() && streams.group(stored.stream).is_none() {
+                continue;
+            }
             let Ok(group) = self.group(key).inspect_err(log) else {
                 self.groups.reading.add(key);
                 continue;
@@ -135,38 +173,46 @@ impl Writer<'_> {
             if !group.wants(position) {
                 continue;
             }
-            if !group.has_room() || !self.hand_to_member(&routes.broker, stored, message) {
-                if let Some(group) = self.groups.of.get_mut(&key) {
-                    group.behind = true;
-                    // Wills are handed over last, but may have earlier positions.
-                    group.through = group.through.min(position.before());
-                }
-                continue;
-            }
-            if let Some(group) = self.groups.of.get_mut(&key) {
-                group.outstanding.insert(position);
+            let has_room = group.has_room();
+            let member = has_room.then(|| self.hand_to_member(&routes.broker, stored, message)).flatten();
+            let Some(group) = self.groups.of.get_mut(&key) else { continue };
+            if let Some(member) = member {
+                group.outstanding.insert(position, member);
                 group.came_through(position);
+            } else {
+                group.behind = true;
+                // Wills are handed over last, but may have earlier positions.
+                group.through = group.through.min(position.before());
             }
         }
     }
 
-    pub(super) fn shared_messages(&mut self, shared: SharedMessages) {
+    pub(super) fn shared_messages(&mut self, mut shared: SharedMessages) {
+        if has_bug(WriterBug::SettlesRefused) {
+            shared.settled.append(&mut shared.refused);
+        }
         if self.shared.is_shared {
             return self.shared_messages_among_pods(shared);
         }
-        let Groups { of, reading, .. } = &mut self.groups;
-        shared.joined.into_iter().for_each(|stream| reading.add(stream));
-        for (stream, position) in shared.settled {
-            if let Some(group) = of.get_mut(&stream) {
-                group.settle(position);
-                if group.behind {
-                    reading.add(stream);
-                }
+        shared.settled.into_iter().for_each(|(stream, position)| self.groups.settle(stream, position));
+        let Groups { of, reading, with_full_members, .. } = &mut self.groups;
+        for stream in shared.joined {
+            of.get_mut(&stream).into_iter().for_each(|group| group.full = FullMembers::default());
+            reading.add(stream);
+        }
+        for (stream, position) in shared.refused {
+            if let Some(group) = of.get_mut(&stream)
+                && let Some(member) = group.give_back(position)
+            {
+                group.full.refuse(member);
+                with_full_members.add(stream);
+                reading.add(stream);
             }
         }
         for (stream, position) in shared.returned {
             if let Some(group) = of.get_mut(&stream) {
-                group.give_back(position);
+                let member = group.give_back(position);
+                member.into_iter().for_each(|member| group.full.forget(member));
                 if group.behind {
                     reading.add(stream);
                 }
@@ -179,15 +225,7 @@ impl Writer<'_> {
         if self.shared.is_shared {
             return self.taken_among_pods(taken);
         }
-        let Groups { of, reading, .. } = &mut self.groups;
-        for (stream, position) in taken {
-            if let Some(group) = of.get_mut(stream) {
-                group.settle(*position);
-                if group.behind {
-                    reading.add(*stream);
-                }
-            }
-        }
+        taken.iter().for_each(|(stream, position)| self.groups.settle(*stream, *position));
         self.groups.taken += taken.len();
     }
 
@@ -201,6 +239,14 @@ impl Writer<'_> {
             group.behind = true;
         }
         self.groups.reading.add(key);
+    }
+
+    pub(super) fn look_for_more(&mut self, key: StreamKey) {
+        if self.shared.is_shared {
+            self.claims.has_room(key);
+        } else {
+            self.groups.reading.add(key);
+        }
     }
 
     #[cfg(test)]
@@ -240,12 +286,20 @@ impl Writer<'_> {
     }
 
     fn read_some_pages(&mut self) -> bool {
-        for _ in 0..PAGES_AT_ONCE {
+        let (mut pages, mut looks) = (0, 0);
+        while pages < PAGES_AT_ONCE && looks < LOOKS_AT_ONCE {
             let Some(key) = self.groups.reading.pop() else { return false };
+            looks += 1;
             match self.read_for(key) {
-                Ok(true) => self.groups.reading.add(key),
-                Ok(false) => {}
+                Ok(None) => {}
+                Ok(Some(goes_on)) => {
+                    pages += 1;
+                    if goes_on {
+                        self.groups.reading.add(key);
+                    }
+                }
                 Err(error) => {
+                    pages += 1;
                     log(&error);
                     if !is_hopeless(&error) {
                         self.groups.reading.add(key);
@@ -257,24 +311,38 @@ impl Writer<'_> {
         !self.groups.reading.is_empty()
     }
 
-    /// Reads a page for a lagging group, and returns whether its members may take another one.
-    fn read_for(&mut self, key: StreamKey) -> Result<bool, LayerError> {
+    /// Reads a page for a lagging group, and returns whether its members may take another one; `None`: there is nothing to read, or
+    /// nobody with room for it.
+    fn read_for(&mut self, key: StreamKey) -> Result<Option<bool>, LayerError> {
         // A closed broker has no members, and `save_some_groups` forgets its groups.
-        let Some(broker) = self.shared.brokers.peek(key.0) else { return Ok(false) };
+        let Some(broker) = self.shared.brokers.peek(key.0) else { return Ok(None) };
         let Some(stored) = broker.streams.group(key.1) else {
-            self.groups.of.remove(&key);
-            return Ok(false);
+            self.groups.end(key);
+            return Ok(None);
         };
+        let snapshot = broker.router.snapshot();
+        let members = snapshot.group(&stored.name, &stored.filter);
+        let Some(members) = members.filter(|members| members.has_online(is_here)) else { return Ok(None) };
         let takes_more = |group: &mut GroupState| group.behind && group.has_room();
-        Ok(takes_more(self.group(key)?) && self.read_page(&broker, &stored)? && takes_more(self.group(key)?))
+        let group = self.group(key)?;
+        let entries = if takes_more(group) { group.full.room(members, PAGE.entries) } else { 0 };
+        if entries == 0 {
+            return Ok(None);
+        }
+        let goes_on = self.read_page(&broker, &stored, ReadLimit { entries, ..PAGE })?;
+        Ok(Some(goes_on && takes_more(self.group(key)?)))
     }
 
-    /// Returns false if no member is connected.
-    fn read_page(&mut self, broker: &Arc<Broker>, stored: &StoredGroup) -> Result<bool, LayerError> {
+    fn read_page(
+        &mut self,
+        broker: &Arc<Broker>,
+        stored: &StoredGroup,
+        limit: ReadLimit,
+    ) -> Result<bool, LayerError> {
         let key = (broker.id, stored.stream);
         let through = self.group(key)?.begin_page();
         let (id, sources) = (broker.id, [StreamSource { stream: stored.stream, since: 0 }]);
-        let read = self.shared.layers.run(async |tx| streams::read(&tx, id, &sources, through, PAGE).await);
+        let read = self.shared.layers.run(async |tx| streams::read(&tx, id, &sources, through, limit).await);
         let batch = block_on(read)?;
         for entry in batch.entries {
             let Some(group) = self.groups.of.get_mut(&key) else { return Ok(false) };
@@ -282,14 +350,13 @@ impl Writer<'_> {
                 let decoded = record::decode_entry(&entry.body, &self.shared.clock);
                 let (message, _) = decoded.ok_or(LayerError::Corrupt("message"))?;
                 message.set_position(Some(entry.position.0));
-                if !self.hand_to_member(broker, stored, &Arc::new(message)) {
+                let Some(member) = self.hand_to_member(broker, stored, &Arc::new(message)) else {
                     return Ok(false);
-                }
+                };
+                let Some(group) = self.groups.of.get_mut(&key) else { return Ok(false) };
+                group.outstanding.insert(entry.position, member);
             }
             let Some(group) = self.groups.of.get_mut(&key) else { return Ok(false) };
-            if group.wants(entry.position) {
-                group.outstanding.insert(entry.position);
-            }
             group.came_through(entry.position);
         }
         if let Some(group) = self.groups.of.get_mut(&key) {
@@ -304,15 +371,17 @@ impl Writer<'_> {
         broker: &Arc<Broker>,
         stored: &StoredGroup,
         message: &Arc<Message>,
-    ) -> bool {
+    ) -> Option<Target> {
         let routes = self.routes.get(broker, message.topic());
-        let Some(receiver) = routes.online_group(stored).and_then(|group| group.pick_online(is_here)) else {
-            return false;
-        };
+        let full = self.full_members((broker.id, stored.stream))?;
+        let group = routes.online_group(stored)?;
+        let receiver = group.pick_online(|target| is_here(target) && full.takes(target))?;
+        full.send_to(receiver.target);
+        let target = receiver.target;
         let (core, message) = (usize::from(receiver.target.core), message.clone());
         let mail = Mail::Shared { routes, receiver, message, from: None, group: stored.number() };
         self.mail[core].push(mail);
-        true
+        Some(target)
     }
 }
 

@@ -129,18 +129,20 @@ async fn filters(store: &Store, broker: &Broker) -> Result<(), LayerError> {
     Ok(())
 }
 
-/// Reads changes of the index by other pods, as the transaction sees them.
-pub(super) async fn changes(tx: &Transaction, store: &Store, broker: &Broker) -> Result<(), LayerError> {
+/// Reads changes of the index by other pods, as the transaction sees them; returns whether there are any.
+pub(super) async fn changes(tx: &Transaction, store: &Store, broker: &Broker) -> Result<bool, LayerError> {
     let version = tx.read_version().await?;
     if broker.streams.through() >= version || has_bug(WriterBug::IgnoresOthersFilters) {
-        return Ok(());
+        return Ok(false);
     }
-    match index::changes(tx, broker.id, broker.streams.through()).await? {
+    let rows = index::changes(tx, broker.id, broker.streams.through()).await?;
+    let has_changes = rows.as_ref().is_none_or(|rows| !rows.is_empty());
+    match rows {
         Some(rows) => broker.streams.change(&rows),
         None => filters(store, broker).await?,
     }
     broker.streams.set_through(version);
-    Ok(())
+    Ok(has_changes)
 }
 
 pub(super) async fn subscribers(

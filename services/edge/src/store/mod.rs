@@ -19,8 +19,10 @@ mod costs;
 mod due_turns;
 mod duties;
 mod expiry;
+mod full_members;
 mod gather;
 mod groups;
+mod last_settled;
 mod lease;
 mod load;
 mod opening;
@@ -325,7 +327,7 @@ impl Notices for StoreContext {
     }
 
     fn unclaimed(&self, stream: StreamKey) {
-        let shared = SharedMessages { joined: vec![stream], ..SharedMessages::default() };
+        let shared = SharedMessages { grown: vec![stream], ..SharedMessages::default() };
         self.writes.push(&mut vec![Job { write: Write::Shared(Box::new(shared)), ack: None }]);
     }
 }
@@ -352,3 +354,5 @@ impl Drop for StoreService {
 mod simulation;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod testing_engine;

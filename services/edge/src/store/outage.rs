@@ -19,6 +19,7 @@ use super::writer::{Why, Writer};
 use super::{Job, PublisherKey, Write};
 use crate::connection_id::ConnectionId;
 use crate::jobs::IdWrite;
+use crate::region::Notices as _;
 
 /// A store that has not answered for this long is unavailable.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -86,16 +87,26 @@ impl Writer<'_> {
         &mut self,
         asked: impl Future<Output = Result<T, LayerError>>,
     ) -> Result<T, LayerError> {
+        self.wait_with(asked, || 0)
+    }
+
+    /// `conflicts` grows with each attempt that the store has answered.
+    pub(super) fn wait_with<T>(
+        &mut self,
+        asked: impl Future<Output = Result<T, LayerError>>,
+        conflicts: impl Fn() -> u32,
+    ) -> Result<T, LayerError> {
         if !self.shared.is_shared {
             // A local disk reports its errors; a slow one is waited for.
             return block_on(asked);
         }
         let mut asked = pin!(asked);
         let mut patience = if self.outage.is_unavailable { PATIENCE_IN_OUTAGE } else { PATIENCE };
+        let mut seen = conflicts();
         loop {
             if let Some(answer) = self.shared.clock.block_on_for(asked.as_mut(), patience) {
                 match &answer {
-                    Ok(_) if self.outage.is_unavailable => {
+                    Ok(_) | Err(LayerError::Contended(_)) if self.outage.is_unavailable => {
                         self.outage.is_unavailable = false;
                         tracing::info!("the store answers again");
                     }
@@ -103,6 +114,9 @@ impl Writer<'_> {
                     _ => {}
                 }
                 return answer;
+            }
+            if std::mem::replace(&mut seen, conflicts()) != seen {
+                continue;
             }
             if !self.outage.is_unavailable {
                 self.outage.is_unavailable = true;
@@ -130,7 +144,7 @@ impl Writer<'_> {
             TakenWork::Work(jobs) => {
                 for job in jobs {
                     let (broker, bytes) = (job.broker().cloned(), job.size());
-                    match job.write {
+                    let is_over = match job.write {
                         Write::Publish(_)
                         | Write::Attach(_)
                         | Write::Subscribe(_)
@@ -138,14 +152,31 @@ impl Writer<'_> {
                         | Write::Purge(_)
                         | Write::Checkpoint(_) => {
                             self.refuse_job(job, Why::Passing);
-                            self.shared.writes.done(broker.as_deref(), bytes);
+                            true
                         }
                         Write::Confirmed { publisher, connection, count } => {
-                            if self.outage.hold_confirmed(publisher, connection, count) {
-                                self.shared.writes.done(broker.as_deref(), bytes);
-                            }
+                            self.outage.hold_confirmed(publisher, connection, count)
                         }
-                        _ => self.outage.held.push(job),
+                        // Other pods send these without a limit. Once the store answers, it says what they announced.
+                        Write::Grown(broker, _) => {
+                            self.shared.missed(Some(broker.id));
+                            true
+                        }
+                        Write::Shared(shared) if shared.is_of_others() => {
+                            shared.grown.iter().for_each(|(broker, _)| self.shared.missed(Some(*broker)));
+                            true
+                        }
+                        Write::Notices => {
+                            self.notices_read_at = 0;
+                            true
+                        }
+                        _ => {
+                            self.outage.held.push(job);
+                            false
+                        }
+                    };
+                    if is_over {
+                        self.shared.writes.done(broker.as_deref(), bytes);
                     }
                 }
             }
@@ -179,7 +210,35 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::store::StoreContext;
+
+    #[test]
+    fn notices_of_other_pods_take_no_memory_while_the_store_does_not_answer() {
+        let (shared, id) = StoreContext::with_broker(true);
+        let group = shared.group(id, "one", "t");
+        let broker = shared.open("default").unwrap().unwrap();
+        shared.member(id, "one", "t");
+        let mut writer = Writer::new(&shared);
+        writer.claims.grew(group);
+        writer.serve_groups();
+        assert_eq!(shared.claimed(group), []);
+        shared.append_many(group, 1);
+        for number in 0..1_000 {
+            // Other topics in between, because equal notices in a row are one.
+            shared.grown(&broker, &Arc::from(number.to_string()));
+            shared.grown(&broker, &Arc::from("t"));
+            shared.unclaimed(group);
+            shared.look();
+            writer.turn_away(Duration::ZERO).unwrap();
+        }
+        assert!(!writer.outage.holds(), "{} notices are held", writer.outage.held.len());
+        assert!(shared.upkeep.missed.lock().unwrap().contains(&Some(id)));
+        writer.tick(1_000);
+        assert!(writer.claims.knows(group, shared.claimed(group)[0]));
+    }
 
     #[test]
     fn confirmations_of_one_connection_are_held_as_one() {

@@ -172,16 +172,15 @@ fn to_mail(
         }
         PageReader::Connection(connection, mut attached, _) => {
             let session = (read.broker.clone(), attached.client.clone());
-            let standing = attached.rows.iter().map(|(id, _)| id.get()).collect();
-            attached.rows.clear();
             if let Ok((page, (in_flight, settled))) = found {
+                attached.rows.clear();
                 attached.in_flight = in_flight;
                 settled.into_iter().for_each(|position| attached.acknowledged.add(position));
                 return Mail::Attached(connection, session, Some((attached, Some(page))));
             }
             // The connection is not served: its session goes back to the store unchanged.
             let now_ms = shared.clock.unix_now_ms();
-            let detach = DetachWrite { standing, ..DetachWrite::unused(read.broker, *attached, now_ms) };
+            let detach = DetachWrite::unused(read.broker, *attached, now_ms);
             shared.writes.push(&mut vec![Job { write: Write::Detach(Box::new(detach)), ack: None }]);
             Mail::Attached(connection, session, None)
         }

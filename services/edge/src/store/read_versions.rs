@@ -29,7 +29,7 @@ impl ReadVersions {
     /// The version at which a transaction of these jobs may read without asking; uses up one of `unasked_left`.
     pub(super) fn for_jobs(&mut self, batch: &[Job], now_us: u64, now_ms: u64) -> Option<StoreVersion> {
         let expects_conflicts =
-            |job: &Job| job.broker().is_some_and(|of| of.streams.expects_conflicts(now_ms));
+            |job: &Job| job.broker().is_some_and(|of| of.streams.conflicts.are_expected(now_ms));
         if now_us >= self.ask_at_us
             || self.unasked_left == 0
             || !only_publish(batch)

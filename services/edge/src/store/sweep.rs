@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use millrace_layers::LayerError;
 use millrace_layers::due::{self, Due, DueRange, SHARDS};
@@ -14,56 +15,12 @@ use super::Job;
 use super::apply::Applier;
 use super::due_turns::due_here;
 use super::duties::{Beside, Duty};
-use super::writer::{CONFLICTS, Writer, is_hopeless, may_pass};
+use super::writer::{CONFLICTS, Writer, is_contention, is_hopeless, may_pass};
 
 /// Sessions that are ended together, before the transaction checks whether it is full.
 const TOGETHER: usize = 5;
 /// A due entry that cannot be settled at all is tried again after this time.
 const PUT_OFF_MS: u64 = 3_600_000;
-
-/// The last due times that this process has settled, one per shard. Reads begin there, because the embedded engine keeps
-/// removed rows until a compaction: a read from the start of a shard passes those of each session that has ended. A
-/// store of several pods always begins at the start (not `is_kept`), because a pod with a slower clock adds earlier due times.
-pub(super) struct LastSettled {
-    is_kept: bool,
-    last: [Option<Due>; SHARDS as usize],
-    sweeps: usize,
-}
-
-impl LastSettled {
-    pub(super) fn new(is_kept: bool) -> Self {
-        Self { is_kept, last: Default::default(), sweeps: 0 }
-    }
-
-    pub(super) fn note(&mut self, settled: Due) {
-        if self.is_kept {
-            let shard = usize::from(settled.shard());
-            self.last[shard] = Some(settled);
-        }
-    }
-
-    /// Where a sweep begins to read each shard: one of them at its start, because jobs that waited for the store may have
-    /// added earlier due times.
-    fn begins(&mut self) -> [Option<Due>; SHARDS as usize] {
-        self.sweeps = (self.sweeps + 1) % self.last.len();
-        let mut begins = self.last.clone();
-        begins[self.sweeps] = None;
-        begins
-    }
-
-    /// Later reads must not begin behind an entry that is still there.
-    fn found(&mut self, due: &Due) {
-        if let Some(last) = &mut self.last[usize::from(due.shard())]
-            && due < last
-        {
-            last.clone_from(due);
-        }
-    }
-
-    pub(super) fn last(&self, shard: u8) -> Option<Due> {
-        self.last[usize::from(shard)].clone()
-    }
-}
 
 pub(super) fn due(writer: &mut Writer<'_>) {
     let now_ms = writer.shared.clock.unix_now_ms();
@@ -121,7 +78,11 @@ pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Op
         }
         Err(error) => {
             tracing::warn!(%error, "a will or an expired session waits, because the store did not settle it; the next round tries again");
-            None
+            let goes_on = writer.shared.is_shared && is_contention(&error);
+            goes_on.then(|| {
+                writer.duties.turns.put_off(due[0].broker, writer.shared.clock.now());
+                Duty::Due(shard, now_ms)
+            })
         }
     }
 }
@@ -322,6 +283,12 @@ pub(super) fn abandon_some(
                 tracing::error!(%error, "sessions that an ended pod owned could not be released: they stay with it until the next try");
                 return Abandoned::Failed(error);
             }
+            Err(error) if dead.is_some() && is_contention(&error) => {
+                tracing::warn!(%error, "sessions of a broker that an ended pod owned wait, because other pods change the same rows; the next scan tries again");
+                // The sessions of other brokers come first.
+                let broker = page[0].broker + 1;
+                return Abandoned::Through(OwnedSession { broker, client: Bytes::new() });
+            }
             Err(error) if may_pass(&error) => return Abandoned::Failed(error),
             Err(error) => {
                 tracing::error!(%error, "a session that an ended pod owned could not be released and is left out: report it if its client cannot connect");
@@ -395,11 +362,12 @@ fn abandon(
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-    use millrace_layers::due::DueKind;
+    use millrace_storage::{KeyRange, RangeOptions, block_on};
 
     use super::*;
+    use crate::broker::Broker;
     use crate::store::StoreContext;
+    use crate::store::testing_engine::ScriptedEngine;
 
     #[test]
     fn the_recovery_of_a_session_that_stays_changes_no_filter() {
@@ -424,17 +392,51 @@ mod tests {
     }
 
     #[test]
-    fn a_due_time_that_was_added_late_is_found_within_a_round_of_the_shards() {
-        let due = |at_ms| Due { at_ms, broker: 1, client: Bytes::from_static(b"ann"), kind: DueKind::Will };
-        let mut passed = LastSettled::new(true);
-        let shard = usize::from(due(7).shard());
-        let settled = (1..).map(due).filter(|one| usize::from(one.shard()) == shard).nth(5).unwrap();
-        passed.note(settled.clone());
-        let rounds: Vec<_> = (0..SHARDS).map(|_| passed.begins()[shard].is_none()).collect();
-        assert_eq!(rounds.iter().filter(|from_start| **from_start).count(), 1);
-        assert_eq!(passed.last(settled.shard()), Some(settled.clone()), "kept while nothing is due");
-        let late = Due { at_ms: 0, ..settled.clone() };
-        passed.found(&late);
-        assert_eq!(passed.last(settled.shard()), Some(late));
+    fn a_session_that_cannot_be_recovered_now_delays_no_session_of_another_broker() {
+        let (engine, database) = ScriptedEngine::new();
+        let (shared, _) = StoreContext::with_broker_on(database, true);
+        let brokers = ["one", "other"].map(|name| {
+            block_on(shared.layers.ensure_broker(name.as_bytes())).unwrap();
+            let broker = shared.open(name).unwrap().unwrap();
+            broker.stay_open();
+            broker
+        });
+        let dead = Pod { name: Bytes::from_static(b"dead"), until_ms: 1 };
+        let client = |broker: &Broker| if broker.id == brokers[0].id { "in conflict" } else { "quiet" };
+        shared.run(&async |tx| {
+            pods::renew(tx, &dead.name, dead.until_ms)?;
+            for broker in &brokers {
+                let id = SessionId { broker: broker.id, client: client(broker).as_bytes() };
+                let (owner, will, details) = (dead.name.clone(), None, None);
+                let attach = sessions::Attach { owner, clean: true, expiry_s: 9, now_ms: 1, will, details };
+                sessions::attach(tx, id, attach).await?;
+            }
+            Ok(())
+        });
+        let store = engine.store.clone();
+        engine.before_each_commit(move || {
+            let write = store.run(async |tx, _| {
+                let all = tx.range(KeyRange::prefix([]), RangeOptions::first(10_000)).await?.items;
+                let is_of_session = |key: &Bytes| key.windows(11).any(|part| part == b"in conflict");
+                all.into_iter()
+                    .filter(|row| is_of_session(&row.key))
+                    .try_for_each(|row| tx.set(row.key, row.value))
+            });
+            block_on(write).unwrap();
+        });
+        let mut writer = Writer::new(&shared);
+        let mut after = None;
+        for _ in 0..20 {
+            match abandon_some(&mut writer, &dead.name, Some(&dead), after.as_ref()) {
+                Abandoned::Through(last) => after = Some(last),
+                Abandoned::Again => {}
+                _ => break,
+            }
+        }
+        let is_detached = brokers.each_ref().map(|broker| {
+            let id = SessionId { broker: broker.id, client: client(broker).as_bytes() };
+            shared.run(&async |tx| sessions::get(tx, id, Read::Snapshot).await).unwrap().is_detached()
+        });
+        assert_eq!(is_detached, [false, true]);
     }
 }

@@ -56,7 +56,11 @@ impl StoreContext {
 
     /// `is_shared`: other pods use the store, too. Returns it with the number of the broker `default`, which is closed.
     pub(super) fn with_broker(is_shared: bool) -> (Self, BrokerId) {
-        let layers = Store::new(Database::memory());
+        Self::with_broker_on(Database::memory(), is_shared)
+    }
+
+    pub(super) fn with_broker_on(database: Database, is_shared: bool) -> (Self, BrokerId) {
+        let layers = Store::new(database);
         let broker = block_on(layers.ensure_broker(b"default")).unwrap().id;
         (Self::of_test(layers, Clock::start(), is_shared, "pod"), broker)
     }
@@ -123,6 +127,11 @@ impl StoreContext {
 
     pub(super) fn version(&self) -> u64 {
         self.run(&async |tx| Ok(tx.read_version().await?))
+    }
+
+    /// The messages of a group that this pod has claimed.
+    pub(super) fn claimed(&self, (broker, stream): StreamKey) -> Vec<Position> {
+        self.run(&async |tx| streams::claimed_by(tx, broker, stream, &self.owner).await)
     }
 
     /// Claims the messages of a group for a pod.

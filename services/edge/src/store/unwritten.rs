@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::writer::Writer;
+use super::writer::{Contention, Writer};
 use crate::jobs::{Job, PendingSubscribe, SessionKey, SubscribeWrite, UnsubscribeWrite, Write};
 
 const FILTERS_OF_JOB: usize = 100;
@@ -106,7 +106,7 @@ impl Writer<'_> {
     /// Writes all of these jobs before anything else, in as many transactions as they need.
     fn write_whole(&mut self, mut jobs: Vec<Job>) {
         while !jobs.is_empty() {
-            self.write(jobs);
+            self.write_together(jobs, Contention::Refuses);
             jobs = std::mem::take(&mut self.unfinished);
         }
     }

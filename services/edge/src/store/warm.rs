@@ -17,7 +17,10 @@ impl Applier<'_> {
         if !self.shared.is_shared {
             return Ok(());
         }
-        let brokers: Vec<&Broker> = batch.iter().filter_map(needs_filters_of).collect();
+        // Another attempt notes whose filters have changed meanwhile.
+        let is_wanted = |job: &&Job| self.is_retry || needs_filters(job);
+        let brokers: Vec<&Broker> =
+            batch.iter().filter(is_wanted).filter_map(|job| job.broker().map(|of| &**of)).collect();
         self.catch_up(&brokers).await?;
         if batch.len() < 2 {
             return Ok(());
@@ -60,13 +63,14 @@ impl Applier<'_> {
     }
 }
 
-fn needs_filters_of(job: &Job) -> Option<&Broker> {
-    match &job.write {
-        Write::Publish(publish) => Some(&publish.routes.broker),
-        Write::Grown(broker, _) | Write::Webhooks(broker) => Some(broker),
-        Write::Attach(attach) => Some(&attach.broker),
-        Write::Detach(detach) => Some(&detach.session.broker),
-        Write::Purge(purge) => Some(&purge.broker),
-        _ => None,
-    }
+fn needs_filters(job: &Job) -> bool {
+    matches!(
+        job.write,
+        Write::Publish(_)
+            | Write::Grown(..)
+            | Write::Webhooks(_)
+            | Write::Attach(_)
+            | Write::Detach(_)
+            | Write::Purge(_)
+    )
 }

@@ -5,6 +5,7 @@
 
 mod answers;
 mod asking;
+mod contention;
 mod deliveries;
 mod refusals;
 mod step;
@@ -20,13 +21,14 @@ use millrace_layers::LayerError;
 use millrace_layers::once::MarkerNumbers;
 use millrace_storage::Versionstamp;
 
+pub(super) use self::contention::Contention;
 use self::refusals::is_unknown;
-pub(super) use self::refusals::{Why, is_hopeless, may_be_of_content, may_pass};
+pub(super) use self::refusals::{Why, is_contention, is_hopeless, may_be_of_content, may_pass};
 use super::apply::{Applied, WriteOutcome};
 use super::backlog::Backlog;
 use super::claims::Claims;
 use super::commit_times::CommitTimes;
-use super::duties::{self, Duties, Duty};
+use super::duties::{self, Beside, Duties, Duty};
 use super::gather::{Gather, Patience};
 use super::groups::Groups;
 use super::outage::Outage;
@@ -40,8 +42,10 @@ use crate::jobs::StoredTraces;
 use crate::mailbox::Mail;
 use crate::routes::RouteCache;
 
-/// Conflicts after which a transaction of several jobs or sessions is split.
+/// Conflicts after which a transaction of several jobs or sessions is split, and one of a single job put off.
 pub(super) const CONFLICTS: u32 = 5;
+/// Conflicts after which a single group waits for the next round.
+pub(super) const CONFLICTS_ALONE: u32 = 10;
 /// First delay before a session that another pod must release is asked for again; later delays are longer.
 const RETRY: Duration = Duration::from_millis(10);
 /// Interval in which shared subscriptions look for messages whose notice was lost.
@@ -227,29 +231,20 @@ impl<'s> Writer<'s> {
         None
     }
 
-    pub(super) fn write(&mut self, mut batch: Vec<Job>) {
+    /// Returns false if the batch is put back because it conflicted again and again.
+    pub(super) fn write_together(&mut self, mut batch: Vec<Job>, contention: Contention) -> bool {
         if batch.is_empty() {
-            return;
+            return true;
         }
         if self.shared.tracer.is_some() {
             self.began_us = self.shared.clock.micros();
         }
         // Messages that everybody acknowledged meanwhile need no position; barriers need no transaction.
-        let is_written = !batch.iter().all(|job| {
-            matches!(
-                job.write,
-                Write::Barrier { .. } | Write::Shared(_) | Write::Notices | Write::Confirmed { .. }
-            )
-        });
+        let is_written = !batch.iter().all(|job| writes_nothing(&job.write));
         // Due sessions go along (`sweep`): if their transaction fails, the jobs are written without them.
         let beside = if is_written { self.take_along() } else { None };
         let result = if is_written {
-            let conflicts_max = if batch.len() > 1 || beside.is_some() { CONFLICTS } else { u32::MAX };
-            self.transact(&batch, conflicts_max, &async |applier| {
-                applier.warm(&batch).await?;
-                applier.all(&batch).await?;
-                sweep::settle_beside(applier, beside.as_ref()).await
-            })
+            self.transact_jobs(&batch, beside.as_ref(), contention)
         } else {
             Ok((Applied::done(batch.len()), None))
         };
@@ -265,18 +260,28 @@ impl<'s> Writer<'s> {
                 self.unfinished.extend(rest);
             }
             Err(error) if beside.is_some() && !is_unknown(&error) => self.write_alone(batch),
+            Err(LayerError::Contended(_))
+                if contention == Contention::Splits && contention::has_apart(self.shared, &batch) =>
+            {
+                self.write(batch);
+            }
+            Err(LayerError::Contended(_)) if contention == Contention::PutsBack => {
+                self.put_off(batch);
+                return false;
+            }
             // A job that cannot be written must not fail the others of its batch, so the batch is split.
             Err(error) if batch.len() > 1 && may_be_of_content(&error) => {
                 let rest = batch.split_off(batch.len() / 2);
-                self.write(batch);
+                self.write_together(batch, contention);
                 if self.unfinished.is_empty() {
                     // A refused message of the first half also refuses later messages of its publisher.
                     let rest = self.without_refused(rest);
-                    self.write(rest);
+                    self.write_together(rest, contention);
                 } else {
                     self.unfinished.extend(rest);
                 }
             }
+            Err(LayerError::Contended(_)) if contention == Contention::Splits => self.put_off(batch),
             // The process ends before the outcome is known. A refusal could be wrong, so nobody gets an answer.
             Err(error) if is_unknown(&error) => self.log(Some(&error)),
             Err(error) => {
@@ -284,6 +289,24 @@ impl<'s> Writer<'s> {
                 self.refuse(batch, Why::of(&error));
             }
         }
+        true
+    }
+
+    fn transact_jobs(
+        &mut self,
+        batch: &[Job],
+        beside: Option<&Beside>,
+        contention: Contention,
+    ) -> Result<(Applied, Option<Versionstamp>), LayerError> {
+        let shared = self.shared;
+        self.transact(batch, contention.conflicts_max(), &async |applier| {
+            applier.warm(batch).await?;
+            if contention == Contention::Splits && contention::has_apart(shared, batch) {
+                return Err(LayerError::Contended(0));
+            }
+            applier.all(batch).await?;
+            sweep::settle_beside(applier, beside).await
+        })
     }
 
     /// Interval in which notices of other pods are read from the store; it is long while the fabric announces them.
@@ -337,6 +360,11 @@ impl<'s> Writer<'s> {
         let looks_around = !is_notified || now_ms >= self.looked_around_at + LOOK_AROUND_NOTIFIED_MS;
         self.looked_around_at = if looks_around { now_ms } else { self.looked_around_at };
         self.look_for_missed(looks_around);
+        self.probe_full_members();
         self.serve_groups();
     }
+}
+
+fn writes_nothing(write: &Write) -> bool {
+    matches!(write, Write::Barrier { .. } | Write::Shared(_) | Write::Notices | Write::Confirmed { .. })
 }

@@ -1,20 +1,21 @@
 //! Shared subscriptions with members whose sessions outlive their connections: the group is the subscriber, and its messages wait
 //! in its own stream.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use millrace_mqtt::Version::V5;
-use millrace_mqtt::{Packet, Publish, QoS};
+use millrace_mqtt::{Connect, Packet, Property, Publish, QoS};
 use millrace_storage::Database;
 
-use crate::common::{Client, Server, ack, connect};
+use crate::common::{Client, Server, ack, connect, properties};
 use crate::history::publish_mixed;
 use crate::steps::{
     BETWEEN, Disk, acknowledge, come_back, is_for_nobody, lasting, leave, pass, say, start,
     subscribe_and_leave, take, take_until, texts,
 };
-use crate::tools::{Packets, counted, eventually, expect_clients, half_close};
+use crate::tools::{Packets, counted, eventually, expect_clients, half_close, sum};
 
 const GROUP: &str = "$share/g/t";
 const NUMBERS: [&str; 8] = ["0", "1", "2", "3", "4", "5", "6", "7"];
@@ -315,5 +316,79 @@ fn members_that_come_and_go_lose_nothing_and_repeat_nothing_that_was_acknowledge
         });
         let again = seen.iter().filter(|times| times.load(Ordering::SeqCst) > 1).count();
         assert_eq!(again, 0, "{threads}");
+    }
+}
+
+/// A member without a session, for which 11 messages may wait at most.
+fn slow_member(server: &Server) -> Client {
+    let properties = properties(&[Property::ReceiveMaximum(1)]);
+    let mut slow = Client::open(server, Connect { properties, ..connect(V5, "slow") });
+    slow.subscribe(GROUP, QoS::AtLeastOnce);
+    slow
+}
+
+fn numbers(count: usize) -> Vec<String> {
+    (0..count).map(|number| number.to_string()).collect()
+}
+
+fn say_all(server: &Server, topic: &str, payloads: &[String]) {
+    say(server, QoS::AtLeastOnce, topic, &payloads.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+/// Takes and acknowledges messages until it has all of them.
+fn expect_all(member: &mut Client, payloads: &[String]) {
+    let mut missing: HashSet<&str> = payloads.iter().map(String::as_str).collect();
+    while !missing.is_empty() {
+        let message = take(member);
+        missing.remove(std::str::from_utf8(message.payload).unwrap());
+        acknowledge(member, &message);
+    }
+}
+
+#[test]
+fn messages_for_which_a_member_has_no_room_wait_for_another() {
+    for threads in [1, 4] {
+        let server = Server::on(&Database::memory(), |config| {
+            (config.threads, config.limits.queue_messages_max) = (threads, 10);
+        });
+        subscribe_and_leave(&server, V5, "ann", &[(GROUP, QoS::AtLeastOnce)]);
+        let mut slow = slow_member(&server);
+        let all = numbers(1_000);
+        say_all(&server, "t", &all);
+        take(&mut slow);
+        leave(&mut slow, true);
+        expect_all(&mut come_back(&server, V5, "ann"), &all);
+        assert_eq!(sum(&server, "millrace_messages_dropped_total"), 0, "{}", counted(&server));
+    }
+}
+
+#[test]
+fn a_slow_member_gets_all_messages_of_its_group() {
+    let server = Server::on(&Database::memory(), |config| config.limits.queue_messages_max = 10);
+    subscribe_and_leave(&server, V5, "ann", &[(GROUP, QoS::AtLeastOnce)]);
+    let mut slow = slow_member(&server);
+    let all = numbers(300);
+    say_all(&server, "t", &all);
+    expect_all(&mut slow, &all);
+}
+
+#[test]
+fn another_member_gets_what_a_member_has_no_memory_for() {
+    const MAX: u64 = 100_000;
+    for threads in [1, 4] {
+        let server = Server::on(&Database::memory(), |config| {
+            config.threads = threads;
+            (config.limits.queue_memory_max, config.limits.queue_memory_per_broker_max) = (MAX, MAX);
+        });
+        let mut hoarder = Client::connect(&server, V5, "hoarder");
+        hoarder.subscribe("other", QoS::AtLeastOnce);
+        let mut ann = member(&server, "ann");
+        let mut slow = slow_member(&server);
+        let large = vec!["large ".repeat(1_000); 30];
+        say_all(&server, "other", &large);
+        let all = numbers(200);
+        say_all(&server, "t", &all);
+        expect_all(&mut ann, &all);
+        slow.expect_nothing();
     }
 }

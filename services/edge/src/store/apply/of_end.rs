@@ -22,9 +22,11 @@ impl Applier<'_> {
             let (cursor, acknowledged) = progress(detach);
             sessions::checkpoint(&owned, cursor, &acknowledged)?;
             qos2::clear_but(&owned, Direction::Outbound, &detach.standing)?;
-            for (id, row) in rows(detach, &self.shared.clock) {
+            let (rows, lost) = rows(detach, &self.shared.clock);
+            for (id, row) in rows {
                 qos2::set(&owned, Direction::Outbound, id, &row.into())?;
             }
+            self.applied().count(&session.broker).lost += lost;
             for id in &detach.received {
                 qos2::set(&owned, Direction::Inbound, id.get(), &Bytes::new())?;
             }
@@ -101,8 +103,8 @@ fn progress(detach: &DetachWrite) -> (Position, Positions) {
 }
 
 /// The rows that the store does not have: not of ids in `standing`, and of whole messages only [`WHOLE_BYTES_MAX`] together.
-fn rows(detach: &DetachWrite, clock: &Clock) -> Vec<(u16, Vec<u8>)> {
-    let mut whole = 0;
+fn rows(detach: &DetachWrite, clock: &Clock) -> (Vec<(u16, Vec<u8>)>, usize) {
+    let (mut whole, mut lost) = (0, 0);
     let row = |(id, in_flight): &(PacketId, InFlight)| {
         if detach.standing.binary_search(&id.get()).is_ok() {
             return None;
@@ -112,9 +114,11 @@ fn rows(detach: &DetachWrite, clock: &Clock) -> Vec<(u16, Vec<u8>)> {
         if is_whole {
             whole += row.len();
         }
-        (!is_whole || whole <= WHOLE_BYTES_MAX).then_some((id.get(), row))
+        let has_room = !is_whole || whole <= WHOLE_BYTES_MAX;
+        lost += usize::from(!has_room);
+        has_room.then_some((id.get(), row))
     };
-    detach.in_flight.iter().filter_map(row).collect()
+    (detach.in_flight.iter().filter_map(row).collect(), lost)
 }
 
 #[cfg(test)]
@@ -273,5 +277,47 @@ mod tests {
             let record = shared.run(&async |tx| sessions::get(tx, session, Read::Snapshot).await);
             assert!(record.is_none(), "the session has ended");
         }
+    }
+
+    #[test]
+    fn a_session_that_no_client_got_stays_as_it_was_and_its_will_is_not_published() {
+        let (shared, id) = StoreContext::with_broker(false);
+        let watcher = shared.group(id, "watcher", "will");
+        let broker = shared.open("default").unwrap().unwrap();
+        let session = SessionId { broker: id, client: b"member" };
+        let will = Message::new("will".into(), QoS::AtLeastOnce, false, Properties::EMPTY, b"gone", 0);
+        let will = sessions::PendingWill { delay_s: 0, body: record::encode_will(&will, false).into() };
+        let (owner, details) = (Bytes::from_static(b"pod"), None);
+        let attach =
+            sessions::Attach { owner, clean: true, expiry_s: 9, now_ms: 1, will: Some(will), details };
+        let epoch = shared.run(&async |tx| sessions::attach(tx, session, attach.clone()).await).epoch;
+        // Together they are larger than an ending connection may store.
+        let payload = vec![b'x'; WHOLE_BYTES_MAX * 3 / 4];
+        let long = Message::new("t".into(), QoS::ExactlyOnce, false, Properties::EMPTY, &payload, 0);
+        let in_flight = InFlight::Published(entry(&Arc::new(long)));
+        let ids = [65_535, 1].map(|id| PacketId::new(id).unwrap());
+        shared.run(&async |tx| {
+            let owned = sessions::fence(tx, session, epoch).await?;
+            let row = Bytes::from(inflight::encode(&in_flight, true, &shared.clock));
+            ids.iter().try_for_each(|id| qos2::set(&owned, Direction::Outbound, id.get(), &row))
+        });
+        let attached = AttachedSession {
+            client: "member".into(),
+            epoch,
+            expiry_s: 9,
+            in_flight: ids.map(|id| (id, in_flight.clone())).into(),
+            ..AttachedSession::default()
+        };
+        let detach = DetachWrite::unused(broker, attached, 2);
+        let list =
+            || shared.run(&async |tx| qos2::list(tx, session, Direction::Outbound, Read::Snapshot).await);
+        let before = list();
+        let mut writer = Writer::new(&shared);
+        writer.write(vec![Job { write: Write::Detach(Box::new(detach)), ack: None }]);
+        assert!(before.len() == 2 && list() == before, "{} rows are left", list().len());
+        let record = shared.run(&async |tx| sessions::get(tx, session, Read::Snapshot).await);
+        assert!(record.unwrap().is_detached());
+        let totals = shared.run(&async |tx| streams::totals(tx, id, watcher.1).await);
+        assert_eq!(totals.entries, 0, "the will of a connection that was not accepted");
     }
 }

@@ -1,5 +1,6 @@
 //! Stores which claimed messages were acknowledged or given back, some groups at a time.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use futures_util::future::join_all;
@@ -8,7 +9,7 @@ use millrace_layers::{LayerError, Position};
 
 use super::{Claims, GroupClaims, TOGETHER};
 use crate::store::StreamKey;
-use crate::store::writer::{CONFLICTS, Writer, may_be_of_content};
+use crate::store::writer::{CONFLICTS, CONFLICTS_ALONE, Writer, may_be_of_content};
 
 struct Save {
     key: StreamKey,
@@ -35,7 +36,7 @@ impl Writer<'_> {
             changed.filter_map(|key| Some((key, groups.get(key).filter(|group| group.is_unsaved())?)));
         let save = |(key, group): (&StreamKey, &GroupClaims)| Save {
             key: *key,
-            outstanding: group.outstanding.iter().copied().collect(),
+            outstanding: group.outstanding.keys().copied().collect(),
             acknowledged: group.acknowledged.clone(),
             goes_on: group.has_more,
         };
@@ -78,7 +79,7 @@ impl Writer<'_> {
             return true;
         }
         let shared = self.shared;
-        let conflicts_max = if saves.len() > 1 { CONFLICTS } else { u32::MAX };
+        let conflicts_max = if saves.len() > 1 { CONFLICTS } else { CONFLICTS_ALONE };
         let settle = shared.layers.database().run(|tx, attempt| async move {
             if attempt.conflicts >= conflicts_max {
                 return Err(LayerError::Contended(attempt.conflicts));
@@ -113,7 +114,8 @@ impl Writer<'_> {
     /// `left` has no messages that other pods have taken because this pod seemed dead.
     fn saved(&mut self, key: StreamKey, left: SettledClaims) {
         let Some(group) = self.claims.groups.get_mut(&key) else { return };
-        group.outstanding = left.outstanding.into_iter().collect();
+        let outstanding: BTreeSet<Position> = left.outstanding.into_iter().collect();
+        group.outstanding.retain(|position, _| outstanding.contains(position));
         group.has_more = left.more;
         self.claims.has_more |= left.more;
         group.acknowledged.clear();

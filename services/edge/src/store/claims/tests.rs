@@ -6,6 +6,8 @@ use crate::region::Notices as _;
 use crate::store::apply::Applier;
 use crate::store::{StoreContext, duties};
 
+const MEMBER: Target = Target { core: 0, slot: 1, generation: 1 };
+
 #[test]
 fn a_member_takes_messages_of_all_its_groups_or_of_none() {
     let (shared, broker) = StoreContext::with_broker(true);
@@ -31,7 +33,7 @@ fn a_broker_with_claims_is_closed_and_leaves_none_behind() {
     shared.open("default").unwrap().unwrap();
     let position = shared.claim(group, "pod")[0];
     writer.claims.grew(group);
-    writer.claims.groups.get_mut(&group).unwrap().outstanding.insert(position);
+    writer.claims.groups.get_mut(&group).unwrap().outstanding.insert(position, MEMBER);
     // Nobody looks the broker up from here on.
     shared.brokers.idle(1, 1);
     writer.tick(1_000);
@@ -151,7 +153,7 @@ fn a_group_with_a_corrupt_row_keeps_no_other_from_its_messages() {
     assert!(writer.claims.behind.is_empty(), "it is not read again at once");
     for key in &groups {
         let group = writer.claims.change(*key).unwrap();
-        (group.gives_back, group.outstanding) = (true, BTreeSet::new());
+        (group.gives_back, group.outstanding) = (true, BTreeMap::new());
     }
     writer.tick(1_000);
     let left = |key: &StreamKey| writer.claims.groups[key].is_unsaved();
@@ -163,11 +165,49 @@ fn another_member_of_the_pod_gets_a_message_that_came_back() {
     let (shared, broker) = StoreContext::with_broker(true);
     let mut writer = Writer::new(&shared);
     let group = serve_one_group(&shared, &mut writer, broker, true);
-    let outstanding = |writer: &Writer<'_>| writer.claims.groups[&group].outstanding.clone();
-    let [position] = outstanding(&writer).into_iter().collect::<Vec<_>>()[..] else { panic!("one message") };
+    let outstanding = |writer: &Writer<'_>| outstanding(writer, group);
+    let [position] = outstanding(&writer)[..] else { panic!("one message") };
     writer.shared_messages(SharedMessages { returned: vec![(group, position)], ..SharedMessages::default() });
     assert!(outstanding(&writer).is_empty());
     duties::step(&mut writer);
     writer.serve_groups();
-    assert_eq!(outstanding(&writer), BTreeSet::from([position]));
+    assert_eq!(outstanding(&writer), [position]);
+}
+
+fn outstanding(writer: &Writer<'_>, group: StreamKey) -> Vec<Position> {
+    writer.claims.groups[&group].outstanding.keys().copied().collect()
+}
+
+#[test]
+fn messages_for_which_no_member_of_the_pod_has_room_are_free_for_other_pods() {
+    let (shared, broker) = StoreContext::with_broker(true);
+    let mut writer = Writer::new(&shared);
+    let group = shared.group(broker, "one", "t");
+    shared.append_many(group, 30);
+    shared.open("default").unwrap().unwrap();
+    shared.member(broker, "one", "t");
+    writer.claims.grew(group);
+    writer.serve_groups();
+    let claimed = outstanding(&writer, group);
+    assert_eq!(claimed.len(), 30);
+    let refused = claimed.iter().map(|position| (group, *position)).collect();
+    writer.shared_messages(SharedMessages { refused, ..SharedMessages::default() });
+    for _ in 0..10 {
+        duties::step(&mut writer);
+        writer.serve_groups();
+    }
+    assert!(outstanding(&writer, group).is_empty());
+    assert_eq!(shared.claim(group, "other"), claimed[..10]);
+    // One message shows whether the member has room now, and its acknowledgements let it have more.
+    writer.tick(1_000);
+    assert_eq!(outstanding(&writer, group), claimed[10..11]);
+    for _ in 0..3 {
+        let settled = outstanding(&writer, group).iter().map(|position| (group, *position)).collect();
+        writer.shared_messages(SharedMessages { settled, ..SharedMessages::default() });
+        writer.serve_groups();
+    }
+    assert_eq!(outstanding(&writer, group), claimed[17..25]);
+    writer.shared_messages(SharedMessages { joined: vec![group], ..SharedMessages::default() });
+    writer.serve_groups();
+    assert_eq!(outstanding(&writer, group), claimed[17..]);
 }

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use millrace_layers::streams::{self, GroupProgress};
 use millrace_storage::{TransactionOption, block_on};
 
-use super::OUTSTANDING_MAX;
+use super::{Groups, OUTSTANDING_MAX};
 use crate::store::StreamKey;
 use crate::store::duties::Duty;
 use crate::store::trims::{TRIMMED_MAX, room_for};
@@ -45,15 +45,21 @@ impl Writer<'_> {
     pub(in crate::store) fn save_some_groups(&mut self) -> bool {
         let brokers = &self.shared.brokers;
         let groups = &mut self.groups;
+        let Groups { of, changed, .. } = groups;
         if groups.saved_to.is_none() {
             groups.taken = 0;
-            // A closed broker has no members, and its next opening reads the progress again.
-            groups.of.retain(|(broker, _), group| group.unsaved || brokers.peek(*broker).is_some());
+            changed.retain(|key| of.get(key).is_some_and(|group| group.unsaved));
+            let closings = brokers.closings();
+            if std::mem::replace(&mut groups.closings, closings) != closings {
+                // A closed broker has no members, and its next opening reads the progress again.
+                of.retain(|(broker, _), group| group.unsaved || brokers.peek(*broker).is_some());
+            }
         }
         let begin = groups.saved_to.map_or(Bound::Unbounded, Bound::Excluded);
-        let unsaved = groups.of.range((begin, Bound::Unbounded)).filter(|(_, group)| group.unsaved);
-        let progress: Vec<(StreamKey, GroupProgress)> =
-            unsaved.take(SAVED_TOGETHER).map(|(stream, group)| (*stream, group.progress())).collect();
+        let changed = changed.range((begin, Bound::Unbounded));
+        let unsaved =
+            changed.filter_map(|key| Some((*key, of.get(key).filter(|group| group.unsaved)?.progress())));
+        let progress: Vec<(StreamKey, GroupProgress)> = unsaved.take(SAVED_TOGETHER).collect();
         let is_last = progress.len() < SAVED_TOGETHER;
         groups.saved_to = progress.last().filter(|_| !is_last).map(|(stream, _)| *stream);
         let has_rest = self.save_progress(&progress);
@@ -89,6 +95,9 @@ impl Writer<'_> {
                 for (stream, _) in of {
                     let group = self.groups.of.get_mut(stream);
                     group.into_iter().for_each(|group| group.unsaved = rest.contains(stream));
+                    if self.shared.brokers.peek(stream.0).is_none() && !rest.contains(stream) {
+                        self.groups.of.remove(stream);
+                    }
                 }
                 Some(!rest.is_empty())
             }
@@ -123,6 +132,7 @@ mod tests {
             let mut group = GroupState::new(GroupProgress::default());
             (group.through, group.unsaved) = (Position::MAX, true);
             writer.groups.of.insert(*key, group);
+            writer.groups.changed.insert(*key);
         }
         let left = || {
             groups
@@ -152,6 +162,7 @@ mod tests {
             let mut group = GroupState::new(GroupProgress::default());
             (group.through, group.unsaved) = (Position::MAX, true);
             writer.groups.of.insert(*key, group);
+            writer.groups.changed.insert(*key);
         }
         shared.corrupt(b"$share/3/3");
         writer.tick(1_000);
@@ -171,6 +182,7 @@ mod tests {
         let mut group = GroupState::new(GroupProgress::default());
         (group.through, group.unsaved) = (Position::MAX, true);
         writer.groups.of.insert(key, group);
+        writer.groups.changed.insert(key);
         let left = || shared.run(&async |tx| streams::totals(tx, key.0, key.1).await).entries;
         writer.tick(1_000);
         let mut seen = vec![left()];

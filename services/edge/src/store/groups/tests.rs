@@ -1,5 +1,5 @@
 use super::*;
-use crate::store::{StoreContext, duties};
+use crate::store::{Job, Purge, StoreContext, Write, duties};
 
 fn at(version: u64) -> Position {
     Position::end_of(version)
@@ -7,7 +7,7 @@ fn at(version: u64) -> Position {
 
 fn take(group: &mut GroupState, versions: std::ops::Range<u64>) {
     for version in versions {
-        group.outstanding.insert(at(version));
+        group.outstanding.insert(at(version), Target { core: 0, slot: 1, generation: 1 });
         group.came_through(at(version));
     }
 }
@@ -63,6 +63,7 @@ fn groups_of_a_closed_broker_are_forgotten() {
     let group = shared.message_of_group(broker, "one");
     let mut writer = Writer::new(&shared);
     shared.open("default").unwrap().unwrap();
+    shared.member(broker, "one", "one");
     writer.shared_messages(SharedMessages { joined: vec![group], ..SharedMessages::default() });
     writer.serve_groups();
     assert!(writer.groups.of.contains_key(&group));
@@ -97,4 +98,80 @@ fn pages_for_new_members_of_many_groups_are_read_with_jobs_in_between() {
         steps.push(read(&writer));
     }
     assert_eq!(steps, [[600, 600, 400], [800, 800, 800], [900, 900, 900]]);
+}
+
+#[test]
+fn messages_that_a_member_has_no_room_for_stay_in_the_stream_and_are_not_read_again_and_again() {
+    let (shared, id) = StoreContext::with_broker(false);
+    let key = shared.group(id, "one", "t");
+    shared.open("default").unwrap().unwrap();
+    shared.member(id, "one", "t");
+    shared.append_many(key, 900);
+    let mut writer = Writer::new(&shared);
+    let outstanding = |writer: &Writer<'_>| -> Vec<Position> {
+        writer.groups.of[&key].outstanding.keys().copied().collect()
+    };
+    let report = |writer: &mut Writer<'_>, messages: SharedMessages| {
+        writer.shared_messages(messages);
+        writer.serve_groups();
+        while writer.groups.reads_in_steps {
+            duties::step(writer);
+        }
+    };
+    let of_group = |positions: &[Position]| positions.iter().map(|position| (key, *position)).collect();
+    report(&mut writer, SharedMessages { joined: vec![key], ..SharedMessages::default() });
+    let sent = outstanding(&writer);
+    // The member has room for 11 messages.
+    let refused = of_group(&sent[11..]);
+    report(&mut writer, SharedMessages { refused, ..SharedMessages::default() });
+    (0..10).for_each(|_| writer.serve_groups());
+    assert_eq!(outstanding(&writer), sent[..11], "nothing more is handed out");
+    let group = &writer.groups.of[&key];
+    assert!(sent[11..].iter().all(|position| group.wants(*position)), "none counts as acknowledged");
+    // It acknowledges one, and refuses one of two.
+    let settled = of_group(&sent[..1]);
+    report(&mut writer, SharedMessages { settled, ..SharedMessages::default() });
+    assert_eq!(outstanding(&writer), sent[1..13]);
+    let refused = of_group(&sent[12..13]);
+    report(&mut writer, SharedMessages { refused, ..SharedMessages::default() });
+    assert_eq!(outstanding(&writer), sent[1..12]);
+    writer.tick(1_000);
+    assert_eq!(outstanding(&writer), sent[1..13], "one shows whether it has room again");
+    // It leaves, and a new member gets them all.
+    let returned = of_group(&sent[1..13]);
+    report(&mut writer, SharedMessages { returned, joined: vec![key], ..SharedMessages::default() });
+    let again = outstanding(&writer);
+    assert!(again.starts_with(&sent[1..]), "{} of {}", again.len(), sent.len());
+}
+
+#[test]
+fn groups_that_have_ended_are_forgotten_and_saves_look_at_changed_ones_alone() {
+    let (shared, id) = StoreContext::with_broker(false);
+    let names: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+    let groups: Vec<StreamKey> = names.iter().map(|name| shared.message_of_group(id, name)).collect();
+    let broker = shared.open("default").unwrap().unwrap();
+    names.iter().for_each(|name| shared.member(id, name, name));
+    let mut writer = Writer::new(&shared);
+    writer.shared_messages(SharedMessages { joined: groups.clone(), ..SharedMessages::default() });
+    writer.serve_groups();
+    while writer.groups.reads_in_steps {
+        duties::step(&mut writer);
+    }
+    assert_eq!((writer.groups.of.len(), writer.groups.changed.len()), (100, 0));
+    let settled = groups.iter().map(|group| (*group, at(1))).collect();
+    writer.shared_messages(SharedMessages { settled, ..SharedMessages::default() });
+    assert_eq!(writer.groups.changed.len(), 100);
+    let (done, _answers) = std::sync::mpsc::sync_channel(names.len());
+    let purge = |name: &String| {
+        let (broker, client, was_online, done) = (broker.clone(), name.as_str().into(), false, done.clone());
+        let write = Write::Purge(Box::new(Purge { broker, client, was_online, done }));
+        Job { write, ack: None }
+    };
+    writer.write(names.iter().map(purge).collect());
+    // Late mail of members and of publishers.
+    let (joined, returned) = (groups.clone(), groups.iter().map(|group| (*group, at(1))).collect());
+    writer.shared_messages(SharedMessages { joined, returned, ..SharedMessages::default() });
+    (1..10).for_each(|second| writer.tick(1_000 * second));
+    assert_eq!((writer.groups.of.len(), writer.groups.changed.len()), (0, 0));
+    assert!(writer.groups.reading.is_empty());
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millrace_layers::index::IndexedStream;
+use millrace_layers::qos2::{self, Direction};
 use millrace_layers::sessions::{self, SessionId};
 use millrace_layers::streams::{NewEntry, StreamRef, StreamSource};
 use millrace_layers::subscriptions::{self, StoredOptions};
@@ -12,14 +13,16 @@ use millrace_layers::{BrokerId, Store};
 use millrace_mqtt::{PacketId, Properties, QoS};
 use millrace_router::Target;
 use millrace_session::{InFlight, StoredPosition};
-use millrace_storage::{Database, Host, Pause};
+use millrace_storage::{Database, Host, Pause, Read};
 
 use super::super::AttachedSession;
 use super::super::inflight::InFlightRow;
 use super::*;
 use crate::clock::Clock;
 use crate::connection_id::ConnectionId;
+use crate::store::queue::TakenWork;
 use crate::store::reader::FirstReader;
+use crate::store::writer::Writer;
 
 /// Time passes with each read of the store and with nothing else, so it counts reads.
 #[derive(Default)]
@@ -318,4 +321,36 @@ fn messages_in_flight_that_stand_far_apart_are_found_in_several_transactions() {
     let Some(Mail::Attached(_, _, Some((attached, Some(_))))) = mail.pop() else { panic!("it is refused") };
     let found = attached.in_flight.iter().filter(|(_, row)| matches!(row, InFlight::Published(_)));
     assert_eq!(found.count(), 40);
+}
+
+#[test]
+fn a_session_whose_page_cannot_be_read_is_detached_although_its_packet_ids_have_wrapped() {
+    let tenants = Tenants::new();
+    let (shared, (broker, sources)) = (&tenants.shared, tenants.broker("b", 1));
+    let session = SessionId { broker: broker.id, client: b"c" };
+    let record = || shared.run(&async |tx| sessions::get(tx, session, Read::Snapshot).await).unwrap();
+    let epoch = record().epoch;
+    let ids = [65_534, 65_535, 1, 2].map(|id| PacketId::new(id).unwrap());
+    shared.run(&async |tx| {
+        let to = [StreamRef { stream: sources[0].stream, partition: 0 }];
+        let body = Bytes::from_static(b"no message");
+        streams::append(tx, broker.id, &to, NewEntry { number: 1, now_ms: 1, body: &body })?;
+        let owned = sessions::fence(tx, session, epoch).await?;
+        ids.iter().try_for_each(|id| qos2::set(&owned, Direction::Outbound, id.get(), &body))
+    });
+    shared.through.store(shared.version(), Ordering::Relaxed);
+    let rows = ids.map(|id| (id, InFlightRow::Released(None))).into();
+    let attached =
+        AttachedSession { client: "c".into(), epoch, expiry_s: 1_000, rows, ..AttachedSession::default() };
+    let connection = ConnectionId { core: 0, slot: 1, generation: 1 };
+    let reader = PageReader::Connection(connection, Box::new(attached), FoundInFlight::default());
+    let cursor = Position::MIN;
+    let read = StreamRead { core: 0, broker, sources: sources.into(), cursor, cuts: 0, reader };
+    assert!(answer(shared, &mut PartCache::default(), vec![read]).is_empty());
+    let TakenWork::Work(jobs) = shared.writes.take(Duration::ZERO) else { panic!("no job") };
+    let mut writer = Writer::new(shared);
+    writer.write(jobs);
+    assert!(writer.unwritten.is_empty() && record().is_detached());
+    let rows = shared.run(&async |tx| qos2::list(tx, session, Direction::Outbound, Read::Snapshot).await);
+    assert_eq!(rows.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 2, 65_534, 65_535]);
 }

@@ -1,19 +1,18 @@
 //! The store of a simulation: the engine in memory, whose answers may be late, lost or refused, and during whose calls
 //! other parts act.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use bytes::Bytes;
 use millrace_storage::{
-    Commit, Completion, Database, Engine, EngineTransaction, Host, KeyRange, Pause, RangeOptions, RangePage,
-    Read, Reply, RetryPolicy, StoreError, StoreVersion, Transaction, TransactionOption, block_on,
+    Commit, Completion, Database, Engine, EngineTransaction, Host, KeyRange, Pause, RetryPolicy, StoreError,
+    StoreVersion, Transaction, block_on,
 };
 
 use super::world::{World, world};
 use crate::clock::simulated;
+use crate::store::testing_engine::{TestEngine, TestTransaction};
 
 /// The environment of the store: the time and the random numbers of the simulation.
 pub(super) struct SimulatedHost;
@@ -84,107 +83,23 @@ impl SimulatedEngine {
 impl Engine for SimulatedEngine {
     #[allow(clippy::disallowed_methods, reason = "this is an engine")]
     fn begin(&self) -> Box<dyn EngineTransaction> {
-        Box::new(SimulatedTransaction {
-            inner: RwLock::new(world().store().begin_unretried()),
-            writes: AtomicBool::new(false),
-            frees_space: AtomicBool::new(false),
-        })
+        Box::new(TestTransaction::new(Self, world().store().begin_unretried()))
     }
 }
 
-struct SimulatedTransaction {
-    inner: RwLock<Transaction>,
-    writes: AtomicBool,
-    frees_space: AtomicBool,
-}
-
-impl SimulatedTransaction {
-    fn inner(&self) -> Transaction {
-        self.inner.read().unwrap().clone()
+impl TestEngine for SimulatedEngine {
+    fn before_read(&self) -> Result<(), StoreError> {
+        world().before_read()
     }
 
-    fn wrote(&self) {
-        self.writes.store(true, Ordering::Relaxed);
-    }
-}
-
-// The outer transaction has checked all arguments.
-impl EngineTransaction for SimulatedTransaction {
-    fn read_version(&self) -> Reply<'_, StoreVersion> {
-        match world().before_read() {
-            Ok(()) => Reply::ready(block_on(self.inner().read_version())),
-            Err(error) => Reply::ready(Err(error)),
-        }
+    fn view(&self, version: StoreVersion) -> Option<Transaction> {
+        world().view(version)
     }
 
-    fn set_read_version(&self, version: StoreVersion) {
-        if let Some(view) = world().view(version) {
-            *self.inner.write().unwrap() = view;
-        }
-    }
-
-    fn get<'a>(&'a self, key: &[u8], read: Read) -> Reply<'a, Option<Bytes>> {
-        match world().before_read() {
-            Ok(()) => Reply::ready(block_on(self.inner().get(key, read))),
-            Err(error) => Reply::ready(Err(error)),
-        }
-    }
-
-    fn range<'a>(&'a self, range: KeyRange, options: RangeOptions) -> Reply<'a, RangePage> {
-        match world().before_read() {
-            Ok(()) => Reply::ready(block_on(self.inner().range(range, options))),
-            Err(error) => Reply::ready(Err(error)),
-        }
-    }
-
-    fn set(&self, key: Bytes, value: Bytes) {
-        self.wrote();
-        self.inner().set(key, value).unwrap();
-    }
-
-    fn clear(&self, key: Bytes) {
-        self.wrote();
-        self.inner().clear(key).unwrap();
-    }
-
-    fn clear_range(&self, range: KeyRange) {
-        self.wrote();
-        self.inner().clear_range(range).unwrap();
-    }
-
-    fn atomic_add(&self, key: Bytes, addend: i64) {
-        self.wrote();
-        self.inner().atomic_add(key, addend).unwrap();
-    }
-
-    fn set_versionstamped_key(&self, template: Vec<u8>, offset: usize, value: Bytes) {
-        self.wrote();
-        let (prefix, rest) = template.split_at(offset);
-        let (user_bytes, suffix) = rest[10..].split_at(2);
-        self.inner().set_versionstamped_key(prefix, user_bytes.try_into().unwrap(), suffix, value).unwrap();
-    }
-
-    fn add_read_conflict_range(&self, range: KeyRange) {
-        self.inner().add_read_conflict_range(range).unwrap();
-    }
-
-    fn add_write_conflict_range(&self, range: KeyRange) {
-        self.wrote();
-        self.inner().add_write_conflict_range(range).unwrap();
-    }
-
-    fn set_option(&self, option: TransactionOption) {
-        self.frees_space.store(option == TransactionOption::FreesSpace, Ordering::Relaxed);
-        self.inner().set_option(option);
-    }
-
-    fn commit(&self, done: Completion) {
-        let (world, inner) = (world(), self.inner());
-        if !self.writes.load(Ordering::Relaxed) {
-            return done.complete(block_on(inner.commit()));
-        }
+    fn commit(&self, inner: Transaction, frees_space: bool, done: Completion) {
+        let world = world();
         world.before_commit();
-        match world.fate(self.frees_space.load(Ordering::Relaxed)) {
+        match world.fate(frees_space) {
             Fate::Done => {
                 let result = block_on(inner.commit());
                 world.note_commit(result.is_ok());

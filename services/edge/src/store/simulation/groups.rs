@@ -11,11 +11,14 @@ use super::BROKER;
 use super::core::{Core, Turn};
 use super::world::World;
 use crate::elsewhere::is_here;
-use crate::jobs::{Job, SharedMessages, Write};
+use crate::jobs::{Job, Write};
 use crate::routes::Routes;
 use crate::store::StoreContext;
 use crate::store::writer::Writer;
 use crate::streams::StoredGroup;
+
+/// Messages that may wait for a member. More go to another member, as those of a full session in memory do.
+const WAITING_MAX: usize = 3;
 
 /// Every message that the pod has claimed in the store must be known to its writer. A forgotten one would reach nobody,
 /// because other pods get it only after this pod has ended.
@@ -51,6 +54,11 @@ impl Core {
         group: u64,
     ) {
         match self.locals.get_mut(&number).filter(|local| local.is_open()) {
+            Some(local) if local.outbox.waiting() >= WAITING_MAX => {
+                if let (Some(stream), Some(position)) = (StoredGroup::stream_of(group), message.position()) {
+                    self.shared.refused.push(((turn.broker.id, stream), Position(position)));
+                }
+            }
             Some(local) => {
                 let entry = local.entry(turn.world, message.clone(), group);
                 local.outbox.push(entry);
@@ -83,8 +91,7 @@ impl Core {
         for local in self.locals.values_mut() {
             self.shared.settled.extend(local.outbox.take_settled(turn.broker.id));
         }
-        let SharedMessages { settled, returned, joined } = &self.shared;
-        if !(settled.is_empty() && returned.is_empty() && joined.is_empty()) {
+        if !self.shared.is_empty() {
             let shared = Box::new(std::mem::take(&mut self.shared));
             self.jobs.push(Job { write: Write::Shared(shared), ack: None });
         }

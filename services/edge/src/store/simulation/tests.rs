@@ -145,6 +145,11 @@ fn a_forgotten_claim_is_found() {
 }
 
 #[test]
+fn a_message_that_a_full_member_settles_is_found() {
+    finds(WriterBug::SettlesRefused, Plan::members);
+}
+
+#[test]
 #[ignore = "runs with `make simulate-writer`: takes 16 s of CPU time"]
 fn a_lease_that_is_removed_too_early_is_found() {
     finds(WriterBug::RemovesLeaseEarly, Plan::last_death);

@@ -142,7 +142,8 @@ impl Writer<'_> {
             }
         }
         for IndexChange { broker, filter, streams, subscribers } in applied.changes.drain(..) {
-            broker.streams.set(&filter, &streams, &subscribers);
+            let ended = broker.streams.set(&filter, &streams, &subscribers);
+            ended.into_iter().for_each(|stream| self.groups.end((broker.id, stream)));
         }
         if let Some(stamp) = stamp {
             // Transactions of other pods with the same version may stand behind this one.

@@ -192,6 +192,11 @@ pub(in crate::store) fn may_pass(error: &LayerError) -> bool {
     }
 }
 
+/// Whether other pods wrote what the transaction read, or it took too long: the transactions of others need not.
+pub(in crate::store) fn is_contention(error: &LayerError) -> bool {
+    matches!(error, LayerError::Contended(_) | LayerError::Store(StoreError::Conflict | StoreError::TooOld))
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

@@ -51,9 +51,9 @@ impl Writer<'_> {
                 let applier = Applier::new(&tx, shared, is_retry).with_memory_that_lags(memory_lags);
                 body(&applier).await?;
                 applier.finish()?;
-                let has_order = applier.applied().last_number > 0;
+                let changes_memory = applier.applied().changes_memory();
                 let number = attempts.push(applier.into_applied());
-                marks.set(is_marked || has_order);
+                marks.set(is_marked || changes_memory);
                 if marks.get() {
                     let last = last.filter(|_| !attempt.maybe_committed);
                     layer_pods::put_marker(&tx, &shared.owner, number, last)?;
@@ -62,7 +62,7 @@ impl Writer<'_> {
                 Ok::<_, LayerError>(None)
             }
         });
-        let result = self.wait(run);
+        let result = self.wait_with(run, || attempted.get().conflicts);
         let newest = result.as_ref().ok().and_then(|(_, committed)| committed.versionstamp);
         let has_asked = reads_at.is_none() || attempted.get().number > 1;
         self.read_versions.note(batch, newest, has_asked, shared.clock.micros());
@@ -153,4 +153,118 @@ async fn find(
         return Ok(None);
     }
     attempts.find(tx, &shared.owner).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use millrace_layers::sessions::{self, SessionId};
+    use millrace_layers::subscriptions::{self, StoredOptions};
+    use millrace_mqtt::topic::Filter;
+    use millrace_mqtt::{Properties, QoS};
+    use millrace_router::{Subscription, Target};
+    use millrace_session::Message;
+
+    use super::*;
+    use crate::broker::Broker;
+    use crate::connection_id::ConnectionId;
+    use crate::jobs::{AttachWrite, AttachedSession, DetachWrite, Write};
+    use crate::mailbox::Mail;
+    use crate::store::testing_engine::{Fate, ScriptedEngine};
+    use crate::store::{duties, record};
+
+    struct Process {
+        engine: ScriptedEngine,
+        shared: StoreContext,
+        broker: Arc<Broker>,
+        epoch: u64,
+    }
+
+    impl Process {
+        /// A process alone with its store, and a session that has the only subscription to `f`.
+        fn start(will: Option<Message>) -> Self {
+            let (engine, database) = ScriptedEngine::new();
+            let (shared, id) = StoreContext::with_broker_on(database, false);
+            let will = will.map(|will| {
+                let body = record::encode_will(&will, false).into();
+                sessions::PendingWill { delay_s: 0, body }
+            });
+            let epoch = shared.run(&async |tx| {
+                let session = SessionId { broker: id, client: b"c" };
+                let (owner, details) = (Bytes::copy_from_slice(&shared.owner), None);
+                let attach = sessions::Attach {
+                    owner,
+                    clean: true,
+                    expiry_s: 9,
+                    now_ms: 1,
+                    will: will.clone(),
+                    details,
+                };
+                let epoch = sessions::attach(tx, session, attach).await?.epoch;
+                let owned = sessions::fence(tx, session, epoch).await?;
+                let options = StoredOptions { bits: 1, identifier: 0 };
+                subscriptions::subscribe(&owned, b"f", options).await?;
+                Ok(epoch)
+            });
+            let broker = shared.open("default").unwrap().unwrap();
+            Self { engine, shared, broker, epoch }
+        }
+
+        /// Writes a job while the engine fails. When the engine has opened its journal again, the job's transaction is in it.
+        fn write_with_failed_fsync(&self, write: Write) {
+            let mut writer = Writer::new(&self.shared);
+            let failure = Fate::Fails(StoreError::Io("the disk failed".into()));
+            self.engine.then([Fate::Breaks, failure, Fate::Recovered]);
+            writer.write(vec![Job { write, ack: None }]);
+            for second in 1..4 {
+                writer.tick(1_000 * second);
+                duties::step(&mut writer);
+                writer.send_now();
+            }
+        }
+    }
+
+    #[test]
+    fn a_will_reaches_subscribers_when_the_journal_brings_its_transaction_back() {
+        let will = Message::new("t".into(), QoS::AtMostOnce, false, Properties::EMPTY, b"gone", 0);
+        let process = Process::start(Some(will));
+        let target = Target { core: 0, slot: 1, generation: 1 };
+        let (qos, no_local, retain_as_published) = (QoS::AtMostOnce, false, false);
+        let (persistent, identifier) = (false, 0);
+        let watcher = Subscription { target, qos, no_local, retain_as_published, persistent, identifier };
+        let filter = Filter { share: None, filter: "t" };
+        process.broker.router.edit(|edit| edit.subscribe(filter, watcher));
+        let (client, epoch) = ("c".into(), process.epoch);
+        let attached = AttachedSession { client, epoch, expiry_s: 9, ..AttachedSession::default() };
+        let detach = DetachWrite::unused(process.broker.clone(), attached, 2);
+        let detach = DetachWrite { keep_will: true, ..detach };
+        process.write_with_failed_fsync(Write::Detach(Box::new(detach)));
+        let mut mail = Vec::new();
+        process.shared.mailboxes[0].take(&mut mail);
+        let wills = mail.iter().filter(|mail| matches!(mail, Mail::Publish { .. }));
+        assert_eq!(wills.count(), 1);
+    }
+
+    #[test]
+    fn a_filter_that_has_ended_gets_no_messages_when_the_journal_brings_its_end_back() {
+        let process = Process::start(None);
+        let streams = || process.broker.streams.matches("f").streams.len();
+        assert_eq!(streams(), 1);
+        let attach = AttachWrite {
+            broker: process.broker.clone(),
+            client: "c".into(),
+            connection: ConnectionId { core: 0, slot: 1, generation: 1 },
+            clean: true,
+            expiry_s: 0,
+            will: None,
+            user: None,
+            is_visitor: false,
+            asked_at: 0,
+            ask_at: 0,
+        };
+        process.write_with_failed_fsync(Write::Attach(Box::new(attach)));
+        assert_eq!(streams(), 0);
+    }
 }
