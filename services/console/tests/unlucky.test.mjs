@@ -158,7 +158,7 @@ test('two tabs change the same thing: the second one is told, keeps its input, a
   await context.close()
 })
 
-test('rules that are being written survive a change in another tab', async () => {
+test('rules that are being written survive a change in another tab, and are saved beside it', async () => {
   const { tab, context, complaints } = await open(`/b/${broker}/access?tab=rules`)
   await button(tab, 'Add rule').click()
   const filter = tab.getByRole('textbox', { name: 'Topic filter' }).last()
@@ -177,9 +177,17 @@ test('rules that are being written survive a change in another tab', async () =>
   })
   await tab.waitForTimeout(300)
   assert.equal(await filter.inputValue(), 'mine/#')
+  const theirs = { effect: 'deny', action: 'all', filter: 'theirs/#' }
+  const other = { ...settings, anonymous: true, passwords: false }
+  await owner.put(`${at}/access`, { ...other, rules: [theirs] }, { 'if-match': '*' })
   await submit(tab, 'Save rules').click()
   await tab.getByRole('alert').filter({ hasText: 'It has changed since you opened it' }).waitFor()
-  assert.deepEqual((await owner.get(`${at}/access`)).rules ?? [], settings.rules ?? [])
+  assert.deepEqual((await owner.get(`${at}/access`)).rules, [theirs])
+  await button(tab, 'Replace their change').click()
+  await until('the rules', async () => (await owner.get(`${at}/access`)).rules.at(-1)?.filter === 'mine/#')
+  const { anonymous, passwords } = await owner.get(`${at}/access`)
+  assert.deepEqual({ anonymous, passwords }, { anonymous: true, passwords: false })
+  await owner.put(`${at}/access`, { ...settings, anonymous: true }, { 'if-match': '*' })
   assert.deepEqual(complaints, [])
   await context.close()
 })

@@ -3,10 +3,10 @@
 import { queryOptions } from '@tanstack/react-query'
 import type { Replay } from '../lib/whyNot'
 import type { BrokerPath } from './brokers'
-import { api, body, etagOf, everything, type Schemas, tagged } from './client'
+import { api, body, etagOf, everything, requireSame, type Schemas, tagged } from './client'
 import { changed } from './inForce'
 import { testAccess } from './messages'
-import { changedMeanwhile, Problem } from './problem'
+import { Problem } from './problem'
 
 export type Rule = Schemas['Rule']
 export type AccessSettings = Schemas['AccessSettings']
@@ -24,14 +24,21 @@ export const accessQuery = (path: BrokerPath) =>
     queryFn: ({ signal }) => tagged(api.GET(`${AT}/access`, { params: { path }, signal })),
   })
 
-export const setAccess = (path: BrokerPath, settings: AccessSettings, etag: string) =>
+const setAccess = (path: BrokerPath, settings: AccessSettings, etag: string) =>
   changed(api.PUT(`${AT}/access`, { params: { path, header: { 'If-Match': etag } }, body: settings }))
 
-/** Puts rules back as they were before `saved`, unless somebody has changed them since. */
-export async function restoreRules(path: BrokerPath, saved: readonly Rule[], earlier: Rule[]) {
+/** Changes fields of the access settings that a form has read in `before`. The other fields stay as the server has them now. If somebody
+ * has changed the same fields since, the change is refused unless it `overwrites` theirs. */
+export async function changeAccess(
+  path: BrokerPath,
+  before: AccessSettings,
+  change: Partial<AccessSettings>,
+  overwrites = false,
+) {
   const { value, etag } = await tagged(api.GET(`${AT}/access`, { params: { path } }))
-  if (JSON.stringify(value.rules ?? []) !== JSON.stringify(saved)) throw changedMeanwhile()
-  return setAccess(path, { ...value, rules: earlier }, etag)
+  const stored = ownSettings(value)
+  if (!overwrites) requireSame(stored, before, Object.keys(change) as (keyof AccessSettings)[])
+  return setAccess(path, { ...stored, ...change }, etag)
 }
 
 /** The settings with which the form begins. A broker that goes by the server's settings has none of its own yet. */

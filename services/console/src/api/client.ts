@@ -109,9 +109,14 @@ export async function etagOf<T extends object>(
   fields: readonly (keyof T)[] = Object.keys(before) as (keyof T)[],
 ): Promise<string> {
   const { value, etag } = await asked
-  const said = (one: T) => JSON.stringify(fields.map((field) => one[field] ?? null))
-  if (said(value) !== said(before)) throw changedMeanwhile()
+  requireSame(value, before, fields)
   return etag
+}
+
+/** Fails when `now` differs from `before` in one of the `fields`. */
+export function requireSame<T extends object>(now: T, before: T, fields: readonly (keyof T)[]) {
+  const said = (one: T) => JSON.stringify(fields.map((field) => one[field] ?? null))
+  if (said(now) !== said(before)) throw changedMeanwhile()
 }
 
 /** A name for a request, so that a repeated click or a retry does nothing twice. */

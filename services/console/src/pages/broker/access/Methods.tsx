@@ -1,7 +1,7 @@
 import { NumberInput, Select, Stack, Switch, TextInput } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { useEffect, useState } from 'react'
-import { type AccessSettings, accessQuery, ownSettings, setAccess } from '../../../api/access'
+import { type AccessSettings, accessQuery, changeAccess, ownSettings } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import type { Schemas } from '../../../api/client'
 import { Form } from '../../../ui/Form'
@@ -41,6 +41,16 @@ const SWITCHES = [
     description: 'Clients without user name and certificate may connect.',
   },
 ] as const
+
+/** The fields of this form. The record has the rules of all clients, too. */
+const methodsOf = ({ passwords, scram, tokens, anonymous, certificates, webhook }: AccessSettings) => ({
+  passwords,
+  scram,
+  tokens,
+  anonymous,
+  certificates,
+  webhook,
+})
 
 const CERTIFICATES = [
   { value: 'off', label: 'are ignored' },
@@ -91,7 +101,7 @@ function MethodsForm({ access, onTouch }: AccessFormProps) {
         verb="Save authentication"
         isDisabled={isReadOnly}
         asks={asks}
-        act={(overwrites) => setAccess(path, said, overwrites ? '*' : access.etag)}
+        act={(overwrites) => changeAccess(path, stored, methodsOf(said), overwrites)}
         onDone={(change) => {
           onTouch(false)
           saved('Authentication was saved.', change.inForceMs)
