@@ -123,6 +123,37 @@ async fn a_secret_that_is_set_is_not_shown_and_stays_when_it_is_left_out() {
 }
 
 #[tokio::test]
+async fn a_url_that_was_read_without_its_secrets_and_is_sent_back_stays_whole() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let url = "https://hooks.test/services/token?key=more";
+    let (access, hook) = (format!("{broker}/access"), format!("{broker}/webhooks/w"));
+    ann.put(&access, "*", json!({ "webhook": { "url": url } })).await.is(StatusCode::OK);
+    ann.put(&hook, "", json!({ "url": url, "events": ["connect"] })).await.is(StatusCode::CREATED);
+    let made = ann.post(&ann.own("/tokens"), json!({ "name": "r", "scopes": ["access:read"] })).await;
+    let viewer = ann.with_token(made.is(StatusCode::CREATED).text("/secret"));
+    let (seen, seen_hook) = (viewer.get(&access).await, viewer.get(&hook).await);
+    assert_eq!(seen.text("/webhook/url"), "https://hooks.test/(hidden)");
+
+    // A person whose role has grown since sends what the page has read before.
+    let mut body = seen.body.clone();
+    body["rules"] = json!([{ "effect": "deny", "action": "publish", "filter": "a" }]);
+    ann.put(&access, &seen.etag(), body).await.is(StatusCode::OK);
+    let body = json!({ "url": seen_hook.text("/url"), "events": ["disconnect"] });
+    ann.put(&hook, &seen_hook.etag(), body).await.is(StatusCode::NO_CONTENT);
+    let stored = ann.get(&access).await;
+    assert_eq!((stored.text("/webhook/url"), stored.text("/rules/0/filter")), (url, "a"));
+    assert_eq!(ann.get(&hook).await.text("/url"), url);
+
+    let hidden = "https://elsewhere.test/(hidden)";
+    let refused = ann.put(&access, "*", json!({ "webhook": { "url": hidden } })).await;
+    assert_eq!(refused.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), "webhook.url");
+    let refused = ann.put(&hook, "*", json!({ "url": hidden, "events": ["connect"] })).await;
+    assert_eq!(refused.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), "url");
+}
+
+#[tokio::test]
 async fn how_a_broker_lets_clients_in_is_set_as_a_whole_and_keeps_its_limits() {
     let region = Region::new().await;
     let ann = region.person().await;
