@@ -80,6 +80,10 @@ export function Credentials() {
       {query.data?.items.length !== 0 && add}
     </>
   )
+  const show = (credential: MadeCredential) => {
+    setMade(credential)
+    void reload()
+  }
   const close = () => {
     setMade(null)
     set(undefined)
@@ -119,21 +123,14 @@ export function Credentials() {
         closeOnEscape={made === null}
       >
         {made && <Shown made={made} onClose={close} />}
-        {!made && isNew && (
-          <Create
-            onMade={(credential) => {
-              setMade(credential)
-              void reload()
-            }}
-          />
-        )}
+        {!made && isNew && <Create onMade={show} />}
         {!made && edit !== undefined && (
           <Loaded query={query}>
             {({ items }) => (
               <Edit
                 key={edit}
                 credential={items.find(({ user }) => user === edit)}
-                onRotated={setMade}
+                onRotated={show}
                 onDone={() => {
                   void reload()
                   close()
