@@ -131,7 +131,8 @@ test('rules: the highest QoS and RETAIN are part of them', async () => {
   })
 })
 
-test('bans: added, and lifted', async () => {
+test('bans: added, also where one of the same client has ended, and lifted', async () => {
+  await owner.put(`${at}/bans/client_id-storm`, { client_id: 'storm', until_ms: 5 })
   await on(`/b/${broker}/access?tab=bans`, async (tab) => {
     await click(tab, 'Add ban')
     const drawer = tab.getByRole('dialog')
@@ -139,6 +140,7 @@ test('bans: added, and lifted', async () => {
     await drawer.getByLabel('Reason').fill('reconnects all the time')
     await click(drawer, 'Add ban')
     await tab.getByText('reconnects all the time').waitFor()
+    assert.ok((await owner.get(`${at}/bans/client_id-storm`)).until_ms > Date.now())
     await click(tab, 'client id storm')
     await click(tab.getByRole('dialog'), 'Delete ban')
     const question = tab.getByRole('dialog', { name: /^Delete client_id-storm/ })

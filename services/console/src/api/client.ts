@@ -6,7 +6,7 @@ import createClient, { type Middleware } from 'openapi-fetch'
 import { learnClock } from '../lib/clock'
 import { firstAnswer } from './firstAnswers'
 import { answered, silent } from './link'
-import { changedMeanwhile, offline, Problem, problemOf } from './problem'
+import { changedMeanwhile, nameTaken, offline, Problem, problemOf } from './problem'
 import type { components, paths } from './schema'
 import { isSessionOver } from './sessionOver'
 
@@ -117,6 +117,23 @@ export async function etagOf<T extends object>(
 export function requireSame<T extends object>(now: T, before: T, fields: readonly (keyof T)[]) {
   const said = (one: T) => JSON.stringify(fields.map((field) => one[field] ?? null))
   if (said(now) !== said(before)) throw changedMeanwhile()
+}
+
+/** Puts something that has a name. `before` is what the form has read; undefined: nothing of this name may be there. `overwrites`
+ * replaces what is there. */
+export async function putTagged<T extends object, R>(
+  put: (header: { 'If-Match': string } | { 'If-None-Match': string }) => Promise<R>,
+  read: () => Promise<Tagged<T>>,
+  before: T | undefined,
+  overwrites: boolean,
+): Promise<R> {
+  if (overwrites) return put({ 'If-Match': '*' })
+  if (before) return put({ 'If-Match': await etagOf(read(), before) })
+  try {
+    return await put({ 'If-None-Match': '*' })
+  } catch (error) {
+    throw error instanceof Problem && error.isConflict ? nameTaken() : error
+  }
 }
 
 /** A name for a request, so that a repeated click or a retry does nothing twice. */

@@ -1,7 +1,7 @@
 import { Anchor, Button, Text } from '@mantine/core'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate, useParams, useSearch } from '@tanstack/react-router'
-import { deleteNamed, putNamed } from '../../api/access'
+import { addBan, deleteNamed } from '../../api/access'
 import { useBroker } from '../../api/brokers'
 import type { Schemas } from '../../api/client'
 import { clientQuery, disconnectClient, incidentsQuery, sessionQuery } from '../../api/live'
@@ -114,9 +114,7 @@ function Actions({ id }: { id: string }) {
               It is disconnected, and refused until the ban is removed under Access. <KeptSession id={id} />
             </>
           }
-          act={() =>
-            putNamed(path, 'bans', banName(id), { client_id: id, reason: 'banned in the console' }, undefined)
-          }
+          act={() => addBan(path, banName(id), { client_id: id, reason: 'banned in the console' })}
           onDone={() => {
             undoable(`${id} is banned.`, {
               act: () => deleteNamed(path, 'bans', banName(id)),
