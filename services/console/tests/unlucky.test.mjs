@@ -243,6 +243,28 @@ test('a sign-in in another tab ends the question of this one', async () => {
   await context.close()
 })
 
+test('a tab of somebody who signs out in another one asks for the sign-in, and never becomes a tab of the next person', async () => {
+  await new Api(server.url).signUp('Yves')
+  const person = new Api(server.url)
+  await person.post('/sign-in', { email: 'ann@example.org', password: PASSWORD })
+  const { tab, context, complaints } = await open(`/b/${broker}/access?tab=groups&edit=%2B`, person)
+  await tab.getByRole('textbox', { name: 'Name' }).fill('of-ann')
+  const other = await context.newPage()
+  await other.goto(`${server.url}/me`)
+  await settled(other)
+  await other.getByRole('button', { name: /^Account of/ }).click()
+  await other.getByRole('menuitem', { name: 'Sign out' }).click()
+  await tab.getByRole('dialog', { name: 'Sign in' }).waitFor()
+  await other.getByLabel('E-mail address').fill('yves@example.org')
+  await other.getByRole('textbox', { name: 'Password' }).fill(PASSWORD)
+  await button(other, 'Sign in').click()
+  await tab.getByText('No broker yet').waitFor()
+  assert.equal(new URL(tab.url()).pathname, '/')
+  assert.equal(await tab.getByText('of-ann').count(), 0)
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
 test('a broker that is deleted in another tab: its page says so and leads on', async () => {
   const gone = await owner.post(`${organisation}/brokers`, { display_name: 'Short-lived' })
   const { tab, context, complaints } = await open(`/b/${gone.name}/access`)
