@@ -8,6 +8,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::IntoResponse;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 use utoipa::{IntoParams, ToSchema};
@@ -26,6 +28,10 @@ use crate::secret::{self, Secret};
 
 /// Purpose in the cookie: to connect an account; any other is to sign in.
 const CONNECT: &str = "connect";
+/// Purpose in the cookie: to sign in, and to open a page of the console afterwards.
+const OPEN: &str = "open";
+/// A cookie with the path has less than 4 KiB.
+const NEXT_BYTES_MAX: usize = 2_000;
 const TO_CONFIRM: &str = "/me?identity=pending";
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -86,9 +92,10 @@ pub(crate) struct GoOn {
     location: String,
 }
 
-/// Parameters of earlier versions, which callers now send in a POST.
+/// `token` and `connect` are of earlier versions; callers now send them in a POST.
 #[derive(Deserialize, IntoParams)]
-struct FormerParameters {
+struct BeginParameters {
+    next: Option<String>,
     #[param(value_type = Option<String>)]
     token: Option<serde::de::IgnoredAny>,
     #[param(value_type = Option<String>)]
@@ -130,12 +137,13 @@ async fn ways(State(api): State<Api>) -> Json<Ways> {
 
 /// Sends a browser to the provider, to sign in.
 #[utoipa::path(get, path = "/sign-in/oidc", tag = "people", security(()),
+    params(("next" = Option<String>, Query, description = "Path of the console that opens after the sign-in.")),
     responses((status = 303, description = "Go to the provider"),
         (status = 404, description = "There is none here", body = Problem, content_type = "application/problem+json")))]
 async fn begin(
     State(api): State<Api>,
     SourceAddress(address): SourceAddress,
-    Query(FormerParameters { token, connect }): Query<FormerParameters>,
+    Query(BeginParameters { next, token, connect }): Query<BeginParameters>,
 ) -> ApiResult<(StatusCode, HeaderMap)> {
     // Otherwise a link on another site could make a browser join an organisation or connect an account.
     if token.is_some() {
@@ -148,7 +156,11 @@ async fn begin(
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }
     api.rates().unauthenticated(address)?;
-    let (to, mut headers) = leave(&api, &journey()?, "sign-in", "").await?;
+    let (errand, with) = match next.as_deref().filter(|next| is_of_console(next)) {
+        Some(next) => (OPEN, URL_SAFE_NO_PAD.encode(next)),
+        None => ("sign-in", String::new()),
+    };
+    let (to, mut headers) = leave(&api, &journey()?, errand, &with).await?;
     let broken = |_| {
         Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -188,6 +200,19 @@ async fn leave(api: &Api, journey: &Secret, errand: &str, with: &str) -> ApiResu
     let mut headers = HeaderMap::new();
     with_cookie(api, &mut headers, Cookie::Oidc, Some(&note))?;
     Ok((to, headers))
+}
+
+/// Whether `next` is a path of this server. A browser reads `//host` and `/\host` as another server, and leaves out tabs.
+fn is_of_console(next: &str) -> bool {
+    next.len() <= NEXT_BYTES_MAX
+        && next.starts_with('/')
+        && !next[1..].starts_with(['/', '\\'])
+        && next.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn page(with: &str) -> Option<HeaderValue> {
+    let next = URL_SAFE_NO_PAD.decode(with).ok().and_then(|next| String::from_utf8(next).ok())?;
+    HeaderValue::from_str(&next).ok().filter(|_| is_of_console(&next))
 }
 
 fn journey() -> ApiResult<Secret> {
@@ -237,9 +262,11 @@ async fn finish(
         with_cookie(&api, &mut headers, Cookie::Oidc, None)?;
         return Ok((StatusCode::SEE_OTHER, headers));
     }
-    let token = Some(with).filter(|token| !token.is_empty()).map(Secret::from);
+    let token = Some(with).filter(|token| errand != OPEN && !token.is_empty()).map(Secret::from);
     let signed_in = api.control().welcome(&visitor, token.as_ref(), &source).await?;
-    let mut headers = HeaderMap::from_iter([(header::LOCATION, HeaderValue::from_static("/"))]);
+    let page = Some(with).filter(|_| errand == OPEN).and_then(page);
+    let page = page.unwrap_or(HeaderValue::from_static("/"));
+    let mut headers = HeaderMap::from_iter([(header::LOCATION, page)]);
     with_cookie(&api, &mut headers, Cookie::SignIn, Some(&signed_in.secret))?;
     with_cookie(&api, &mut headers, Cookie::Oidc, None)?;
     Ok((StatusCode::SEE_OTHER, headers))

@@ -436,6 +436,26 @@ async fn only_the_browser_that_has_begun_comes_back_with_what_it_was_given() {
 }
 
 #[tokio::test]
+async fn a_sign_in_leads_to_the_page_that_was_asked_for_and_to_no_other_server() {
+    let provider = Provider::start().await;
+    let region = provider.region(SignUpBy::Anybody).await;
+    let client = region.stranger();
+    for (next, expected) in [
+        ("/b/plant/access?tab=rules", "/b/plant/access?tab=rules"),
+        ("//evil.example", "/"),
+        ("/\\evil.example", "/"),
+        ("/\t/evil.example", "/"),
+        ("https://evil.example", "/"),
+        ("", "/"),
+    ] {
+        let encoded = percent_encoding::utf8_percent_encode(next, percent_encoding::NON_ALPHANUMERIC);
+        let (back, kept) = provider.go(&client, &format!("?next={encoded}")).await;
+        let answer = client.with("cookie", &kept).get(&back).await;
+        assert_eq!(answer.is(StatusCode::SEE_OTHER).headers[header::LOCATION], expected, "{next}");
+    }
+}
+
+#[tokio::test]
 async fn a_token_that_is_wrong_signs_nobody_in() {
     let provider = Provider::start().await;
     for (name, value) in [
