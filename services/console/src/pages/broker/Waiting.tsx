@@ -1,10 +1,10 @@
 import { Anchor, Group, Loader, Text } from '@mantine/core'
 import { IconAlertTriangle, IconCircleCheck } from '@tabler/icons-react'
-import { useQuery } from '@tanstack/react-query'
+import { keepPreviousData, useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { useState } from 'react'
 import { useBroker } from '../../api/brokers'
-import { clientsPage, incidentsQuery } from '../../api/live'
+import { clientsWaitedFor, incidentsQuery } from '../../api/live'
 import { isPageClient } from '../../api/messages'
 import { Problem } from '../../api/problem'
 import { now } from '../../lib/clock'
@@ -18,14 +18,25 @@ import classes from './waiting.module.css'
 const LOOK_MS = 1000
 const INCIDENTS_LOOKED_AT = 20
 
+function waitingText(devices: number, isCut: boolean, user: string | undefined) {
+  if (isCut) {
+    const own = user === undefined ? '' : `the clients of ${user} and `
+    return `More clients are connected than this page looks at: ${own}the first ones by client id. The page Clients has all of them.`
+  }
+  return devices > 0
+    ? 'Other devices are connected already. This page shows the next one.'
+    : 'Run one of the snippets below. This page shows the connection within a second.'
+}
+
 /** Waits for the first device, and says that it is there, or why it was refused. */
 export function Waiting({ clientId }: { clientId: string | undefined }) {
   const { broker, path } = useBroker()
   const [since] = useState(now)
   const clients = useQuery({
-    queryKey: ['b', broker.name, 'clients', 'waiting'],
+    queryKey: ['b', broker.name, 'clients', 'waiting', clientId],
     refetchInterval: LOOK_MS,
-    queryFn: ({ signal }) => clientsPage(path, undefined, undefined, 200, signal),
+    placeholderData: keepPreviousData,
+    queryFn: ({ signal }) => clientsWaitedFor(path, clientId, signal),
   })
   const refusals = useQuery({
     ...incidentsQuery(path, { kind: 'connect_refused' }, INCIDENTS_LOOKED_AT),
@@ -109,9 +120,7 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
                 <Text size="sm" c="dimmed">
                   {isOffline
                     ? 'No device can connect now. This page waits again as soon as the server answers.'
-                    : devices.length > 0
-                      ? 'Other devices are connected already. This page shows the next one.'
-                      : 'Run one of the snippets below. This page shows the connection within a second.'}
+                    : waitingText(devices.length, clients.data?.isCut ?? false, clientId)}
                 </Text>
               </div>
             </>
