@@ -117,6 +117,58 @@ test('a request that never ends is given up after a minute, and can be sent agai
   await context.close()
 })
 
+test('Escape ends no request, and an answer that comes to a closed form shows its secret', async () => {
+  const { tab, context, complaints } = await open(`${organisation.replace('/organisations', '/org')}?tab=tokens`)
+  const drawer = tab.getByRole('dialog')
+  for (const [name, closes] of [
+    ['escape', () => tab.keyboard.press('Escape')],
+    ['button', () => button(drawer, 'Close').click()],
+  ]) {
+    let release
+    const isReleased = new Promise((resolve) => {
+      release = resolve
+    })
+    await answer(tab, async (route) => {
+      await isReleased
+      await route.continue()
+    })
+    await button(tab, 'Create token').first().click()
+    await drawer.getByLabel('Name').fill(name)
+    await submit(drawer, 'Create token').click()
+    await submit(drawer, 'Create token').and(drawer.locator('[data-loading]')).waitFor()
+    await closes()
+    if (name === 'escape') assert.equal(await drawer.count(), 1)
+    else await drawer.waitFor({ state: 'detached' })
+    release()
+    await drawer.getByTestId('secret').waitFor()
+    await button(drawer, 'I have stored it').click()
+    await drawer.waitFor({ state: 'detached' })
+    await tab.unroute('**/api/v1/**')
+  }
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
+test('Escape in a question closes the question alone, and no drawer loses what was typed', async () => {
+  await owner.put(`${at}/groups/typed`, { rules: [{ effect: 'allow', action: 'publish', filter: 'a/#' }] })
+  const { tab, context, complaints } = await open(`/b/${broker}/access?tab=groups&edit=typed`)
+  const filter = tab.getByRole('textbox', { name: 'Topic filter' })
+  await button(tab, 'Delete group').click()
+  const question = tab.getByRole('dialog', { name: 'Delete typed?' })
+  await question.waitFor()
+  await tab.keyboard.press('Escape')
+  await question.waitFor({ state: 'detached' })
+  assert.equal(await filter.inputValue(), 'a/#')
+  await filter.fill('typed/#')
+  await tab.keyboard.press('Escape')
+  await tab.mouse.click(5, 5)
+  assert.equal(await filter.inputValue(), 'typed/#')
+  await tab.getByRole('dialog').getByRole('button', { name: 'Close' }).click()
+  await filter.waitFor({ state: 'detached' })
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
 test('two tabs change the same thing: the second one is told, keeps its input, and may replace the first', async () => {
   await owner.put(`${at}/groups/both`, { rules: [{ effect: 'allow', action: 'publish', filter: 'a/#' }] })
   const { tab, context, complaints } = await open(`/b/${broker}/access?tab=groups&edit=both`)

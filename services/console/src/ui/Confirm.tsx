@@ -2,6 +2,7 @@ import { Button, Group, Modal, Stack, Text, TextInput } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
 import { useMutation } from '@tanstack/react-query'
 import { type ReactNode, useRef, useState } from 'react'
+import { useHold } from './Drawer'
 import { Failure } from './State'
 
 interface ConfirmProps {
@@ -38,6 +39,7 @@ export function Confirm({ verb, title, loses, name, act, onDone, children }: Con
     acting.reset()
     open()
   }
+  useHold(isOpen)
   const isRight = name === undefined || typed === name
   return (
     <>

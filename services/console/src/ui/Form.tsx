@@ -3,6 +3,7 @@ import { useMutation } from '@tanstack/react-query'
 import { type ReactNode, useEffect, useRef, useState } from 'react'
 import { Problem } from '../api/problem'
 import { Confirm } from './Confirm'
+import { useHold } from './Drawer'
 import { Failure } from './State'
 
 interface FormProps<T> {
@@ -50,6 +51,7 @@ export function Form<T>({
     acting.mutate(overwrites)
   }
   const isSlow = useSlow(acting.isPending)
+  useHold(acting.isPending)
   const problem = acting.error instanceof Problem ? acting.error : undefined
   const isConflict = problem?.isConflict ?? false
   const wrong = problem?.fields ?? {}

@@ -1,0 +1,59 @@
+import { type DrawerProps, Drawer as MantineDrawer } from '@mantine/core'
+import {
+  createContext,
+  type FormEvent,
+  type PropsWithChildren,
+  useCallback,
+  useContext,
+  useEffect,
+  useState,
+} from 'react'
+
+/** Keeps the drawer around open until the returned function is called. */
+type Hold = () => () => void
+
+const HoldContext = createContext<Hold>(() => () => {})
+
+/** Keeps the drawer around open while `isHeld`: a request of it is under way, or a question stands above it. */
+export function useHold(isHeld: boolean) {
+  const hold = useContext(HoldContext)
+  useEffect(() => {
+    if (isHeld) return hold()
+  }, [isHeld, hold])
+}
+
+/**
+ * A drawer that Escape and a click beside it close only while nothing is lost by that: no input in a form, no request, no question. Its
+ * button closes it always.
+ */
+export function Drawer(props: PropsWithChildren<DrawerProps>) {
+  const { opened, closeOnEscape = true, closeOnClickOutside = true, children, ...others } = props
+  const [holds, setHolds] = useState(0)
+  const [isTouched, setTouched] = useState(false)
+  if (!opened && isTouched) setTouched(false)
+  const hold = useCallback(() => {
+    setHolds((before) => before + 1)
+    // The Escape that closes a question must not close the drawer, which may hear of it later.
+    return () => void setTimeout(() => setHolds((before) => before - 1))
+  }, [])
+  useHold(opened)
+  const isFree = holds === 0 && !isTouched
+  const touch = ({ target, currentTarget }: FormEvent) => {
+    // Events of a question come here from outside of the drawer.
+    if (target instanceof Element && currentTarget.contains(target) && target.closest('form')) setTouched(true)
+  }
+  return (
+    <MantineDrawer
+      {...others}
+      opened={opened}
+      closeOnEscape={closeOnEscape && isFree}
+      closeOnClickOutside={closeOnClickOutside && isFree}
+    >
+      <HoldContext.Provider value={hold}>
+        <div style={{ display: 'contents' }} onInput={touch}>
+          {children}
+        </div>
+      </HoldContext.Provider>
+    </MantineDrawer>
+  )
+}
