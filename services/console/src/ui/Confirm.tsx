@@ -2,6 +2,7 @@ import { Button, Group, Modal, Stack, Text, TextInput } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
 import { useMutation } from '@tanstack/react-query'
 import { type ReactNode, useRef, useState } from 'react'
+import { legible } from '../lib/format'
 import { useHold } from './Drawer'
 import { Failure } from './State'
 
@@ -40,11 +41,12 @@ export function Confirm({ verb, title, loses, name, act, onDone, children }: Con
     open()
   }
   useHold(isOpen)
-  const isRight = name === undefined || typed === name
+  // A character that does not show cannot be typed.
+  const isRight = name === undefined || typed === name || typed === legible(name)
   return (
     <>
       {children(begin)}
-      <Modal opened={isOpen} onClose={close} title={title}>
+      <Modal opened={isOpen} onClose={close} title={legible(title)}>
         <form
           onSubmit={(event) => {
             event.preventDefault()
@@ -59,7 +61,7 @@ export function Confirm({ verb, title, loses, name, act, onDone, children }: Con
             </Text>
             {name !== undefined && (
               <TextInput
-                label={`Type ${name} to confirm`}
+                label={`Type ${legible(name)} to confirm`}
                 value={typed}
                 onChange={(event) => setTyped(event.currentTarget.value)}
                 autoComplete="off"

@@ -8,6 +8,7 @@ import {
   useEffect,
   useState,
 } from 'react'
+import { legible } from '../lib/format'
 
 /** Keeps the drawer around open until the returned function is called. */
 type Hold = () => () => void
@@ -27,7 +28,7 @@ export function useHold(isHeld: boolean) {
  * button closes it always.
  */
 export function Drawer(props: PropsWithChildren<DrawerProps>) {
-  const { opened, closeOnEscape = true, closeOnClickOutside = true, children, ...others } = props
+  const { opened, closeOnEscape = true, closeOnClickOutside = true, title, children, ...others } = props
   const [holds, setHolds] = useState(0)
   const [isTouched, setTouched] = useState(false)
   if (!opened && isTouched) setTouched(false)
@@ -46,6 +47,7 @@ export function Drawer(props: PropsWithChildren<DrawerProps>) {
     <MantineDrawer
       {...others}
       opened={opened}
+      title={typeof title === 'string' ? legible(title) : title}
       closeOnEscape={closeOnEscape && isFree}
       closeOnClickOutside={closeOnClickOutside && isFree}
     >

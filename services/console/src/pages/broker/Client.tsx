@@ -6,7 +6,7 @@ import { useBroker } from '../../api/brokers'
 import type { Schemas } from '../../api/client'
 import { clientQuery, disconnectClient, incidentsQuery, sessionQuery } from '../../api/live'
 import { isMissing } from '../../api/problem'
-import { bytes, count, duration, plural } from '../../lib/format'
+import { bytes, count, duration, legible, plural } from '../../lib/format'
 import { banName } from '../../lib/names'
 import live from '../../live/live.module.css'
 import { Confirm } from '../../ui/Confirm'
@@ -166,7 +166,7 @@ function Connection({ id }: { id: string }) {
                 rows={[
                   ['Connected', <Time key="at" at={client.connected_at_ms} />],
                   ['Address', client.address ?? 'not known'],
-                  ['User', client.user ?? 'none'],
+                  ['User', client.user == null ? 'none' : legible(client.user)],
                   ['Authenticated by', methodText(client.method)],
                   ['Protocol', `MQTT ${client.protocol}`],
                   ['Keep alive', client.keep_alive_s === 0 ? 'none' : duration(client.keep_alive_s)],

@@ -6,7 +6,7 @@ import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useBroker } from '../../api/brokers'
 import { clearSession, type Session, sessionQuery, sessionsQuery } from '../../api/live'
 import { isMissing } from '../../api/problem'
-import { bytes, count, plural } from '../../lib/format'
+import { bytes, count, legible, plural } from '../../lib/format'
 import { storedSession, targetOf } from '../../lib/snippets'
 import { ClientLink } from '../../ui/ClientLink'
 import { Confirm } from '../../ui/Confirm'
@@ -29,8 +29,8 @@ const columns: Column<Session>[] = [
     width: 'minmax(0, 2fr)',
     narrowWidth: 'minmax(0, 1fr)',
     cell: ({ client_id }) => (
-      <span className="mono" title={client_id}>
-        {client_id}
+      <span className="mono" title={legible(client_id)}>
+        {legible(client_id)}
       </span>
     ),
   },

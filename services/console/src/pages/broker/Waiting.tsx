@@ -8,6 +8,7 @@ import { clientsWaitedFor, incidentsQuery } from '../../api/live'
 import { isPageClient } from '../../api/messages'
 import { Problem } from '../../api/problem'
 import { now } from '../../lib/clock'
+import { legible } from '../../lib/format'
 import { reasonText } from '../../lib/incidents'
 import { connectRefusalSince } from '../../lib/whyNot'
 import { Panel } from '../../ui/Page'
@@ -77,7 +78,7 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
                     params={{ broker: broker.name, client: shown.client_id } as never}
                     inherit
                   >
-                    {shown.client_id}
+                    {legible(shown.client_id)}
                   </Anchor>{' '}
                   is connected
                 </Text>
@@ -95,7 +96,7 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
             <>
               <IconAlertTriangle className={classes.bad} size={24} />
               <div>
-                <Text fw={600}>{refusal.client_id ?? 'A client'} was refused</Text>
+                <Text fw={600}>{refusal.client_id ? legible(refusal.client_id) : 'A client'} was refused</Text>
                 <Text size="sm" c="dimmed">
                   {reasonText(refusal.reason)}, <Time at={refusal.last_at_ms} />. This page keeps waiting.{' '}
                   {refusal.client_id && (
