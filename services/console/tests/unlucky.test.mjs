@@ -295,6 +295,28 @@ test('a sign-in in another tab ends the question of this one', async () => {
   await context.close()
 })
 
+test('an invitation whose acceptance got no answer is accepted by the second click', async () => {
+  const person = new Api(server.url)
+  await person.signUp('Willa')
+  const { token } = await owner.post(`${organisation}/invitations`, { email: 'willa@example.org', role: 'viewer' })
+  const { tab, context, complaints } = await harness.visitor(person)
+  await tab.goto(`${server.url}/sign-up#${token}`)
+  await tab.route(
+    '**/invitations/accept',
+    async (route) => {
+      await route.fetch()
+      await route.abort('connectionreset')
+    },
+    { times: 1 },
+  )
+  await button(tab, 'Accept the invitation').click()
+  await tab.getByRole('alert').waitFor()
+  await button(tab, 'Accept the invitation').click()
+  await tab.getByRole('heading', { level: 1, name: 'Brokers' }).waitFor()
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
 test('a tab of somebody who signs out in another one asks for the sign-in, and never becomes a tab of the next person', async () => {
   await new Api(server.url).signUp('Yves')
   const person = new Api(server.url)

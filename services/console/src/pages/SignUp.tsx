@@ -2,7 +2,7 @@ import { Anchor, Button, Divider, Stack, Text, TextInput } from '@mantine/core'
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { type FormEvent, useState } from 'react'
-import { api, body, idempotencyKey, type Schemas } from '../api/client'
+import { api, body, type Schemas } from '../api/client'
 import { signInWithProvider } from '../api/identities'
 import { useOnce } from '../api/once'
 import { Problem } from '../api/problem'
@@ -41,15 +41,16 @@ function NeedsLink() {
   )
 }
 
+const acceptInvitation = (invitation: Schemas['Acceptance'], key: string) =>
+  body(api.POST('/invitations/accept', { params: { header: { 'Idempotency-Key': key } }, body: invitation }))
+
 /** Asks a signed-in person to confirm that they join the organisation of the invitation. */
 function Accept({ name }: { name: string }) {
   const client = useQueryClient()
   const navigate = useNavigate()
+  const accept = useOnce(acceptInvitation)
   const accepting = useMutation({
-    mutationFn: () => {
-      const params = { header: { 'Idempotency-Key': idempotencyKey() } }
-      return body(api.POST('/invitations/accept', { params, body: { token } }))
-    },
+    mutationFn: () => accept({ token }),
     onSuccess: async () => {
       await client.invalidateQueries()
       await navigate({ to: '/', search: { all: true } })
