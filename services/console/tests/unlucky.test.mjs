@@ -309,6 +309,8 @@ test('an invitation whose acceptance got no answer is accepted by the second cli
     },
     { times: 1 },
   )
+  await tab.getByText('ann@example.org').waitFor()
+  await tab.getByText('Viewer', { exact: true }).waitFor()
   await button(tab, 'Accept the invitation').click()
   await tab.getByRole('alert').waitFor()
   await button(tab, 'Accept the invitation').click()
