@@ -35,7 +35,7 @@ export const whenSignedOut = (listener: () => void) => {
 
 const SAFE = new Set(['GET', 'HEAD', 'OPTIONS'])
 // These answer 401 for a wrong password, not for an ended session.
-const WITHOUT_SESSION = /\/api\/v1\/(sign-in|sign-up|password-reset|me\/password)/
+const WITHOUT_SESSION = /\/api\/v1\/(sign-in|sign-up|password-reset)/
 
 const endsSession = ({ status, kind }: Problem, pathname: string) =>
   status === 401 && !WITHOUT_SESSION.test(pathname) && !kind.includes(':second-factor-')
