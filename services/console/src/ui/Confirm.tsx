@@ -3,7 +3,7 @@ import { useDisclosure } from '@mantine/hooks'
 import { useMutation } from '@tanstack/react-query'
 import { type ReactNode, useRef, useState } from 'react'
 import { legible } from '../lib/format'
-import { useHold } from './Drawer'
+import { useHold } from './hold'
 import { Failure } from './State'
 
 interface ConfirmProps {

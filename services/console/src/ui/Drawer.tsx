@@ -1,27 +1,7 @@
 import { type DrawerProps, Drawer as MantineDrawer } from '@mantine/core'
-import {
-  createContext,
-  type FormEvent,
-  type PropsWithChildren,
-  useCallback,
-  useContext,
-  useEffect,
-  useState,
-} from 'react'
+import { type FormEvent, type PropsWithChildren, useCallback, useState } from 'react'
 import { legible } from '../lib/format'
-
-/** Keeps the drawer around open until the returned function is called. */
-type Hold = () => () => void
-
-const HoldContext = createContext<Hold>(() => () => {})
-
-/** Keeps the drawer around open while `isHeld`: a request of it is under way, or a question stands above it. */
-export function useHold(isHeld: boolean) {
-  const hold = useContext(HoldContext)
-  useEffect(() => {
-    if (isHeld) return hold()
-  }, [isHeld, hold])
-}
+import { HoldContext, useHold } from './hold'
 
 /**
  * A drawer that Escape and a click beside it close only while nothing is lost by that: no input in a form, no request, no question. Its

@@ -3,7 +3,7 @@ import { useMutation } from '@tanstack/react-query'
 import { type ReactNode, useEffect, useRef, useState } from 'react'
 import { Problem } from '../api/problem'
 import { Confirm } from './Confirm'
-import { useHold } from './Drawer'
+import { useHold } from './hold'
 import { Failure } from './State'
 
 interface FormProps<T> {
