@@ -1,4 +1,4 @@
-// Tells the other tabs of this browser who has signed in or out, because the session belongs to the browser.
+// Notices between the tabs of this browser about who has signed in or out, because the session belongs to the browser.
 
 let channel: BroadcastChannel | undefined
 
@@ -7,9 +7,9 @@ const opened = () => {
   return channel
 }
 
-/** `person` is the id of who is signed in now; null: nobody. */
-export const tellOtherTabs = (person: string | null) => opened().postMessage(person)
+/** `person` is the id of the person who is signed in now; null: nobody. */
+export const notifyOtherTabs = (person: string | null) => opened().postMessage(person)
 
-/** `listener` gets what another tab has told. */
-export const whenOtherTabTells = (listener: (person: string | null) => void) =>
+/** `listener` gets the notices of other tabs. */
+export const onNotice = (listener: (person: string | null) => void) =>
   opened().addEventListener('message', ({ data }: MessageEvent<string | null>) => listener(data))

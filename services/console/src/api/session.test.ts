@@ -42,7 +42,7 @@ describe('a session that another tab has changed', () => {
     expect(shown()?.user.id).toBe('ann')
   })
 
-  test('leads the page of another person away as soon as the other tab tells', async () => {
+  test('leads the page of another person away as soon as the other tab says so', async () => {
     now = session('bob', 'second')
     await followOtherTab(client, 'bob')
     expect(assign).toHaveBeenCalledExactlyOnceWith('/')

@@ -4,7 +4,7 @@ import { type QueryClient, queryOptions, useSuspenseQuery } from '@tanstack/reac
 import { forgetMetrics } from '../charts/metrics'
 import { draftStore, forgetDrafts } from '../live/draftStore'
 import { api, body, type Schemas, setCsrfToken } from './client'
-import { tellOtherTabs } from './otherTabs'
+import { notifyOtherTabs } from './otherTabs'
 import { Problem } from './problem'
 import { isSessionOver, setSessionOver } from './sessionOver'
 
@@ -31,7 +31,7 @@ export const meQuery = queryOptions({
       const session = await body(api.GET('/me', { signal }))
       if (before && before.user.id !== session.user.id) return beginAnew()
       // A provider's sign-in ends with this first answer.
-      if (!before) tellOtherTabs(session.user.id)
+      if (!before) notifyOtherTabs(session.user.id)
       setCsrfToken(session.csrf_token)
       return session
     } catch (error) {
@@ -56,7 +56,7 @@ export function signedIn(client: QueryClient, session: Session) {
   forgetDrafts(draftStore(), session.user.id)
   setCsrfToken(session.csrf_token)
   client.setQueryData(meQuery.queryKey, session)
-  tellOtherTabs(session.user.id)
+  notifyOtherTabs(session.user.id)
 }
 
 /** The server does not know the session any more. */
@@ -72,7 +72,7 @@ export function signedInAgain(client: QueryClient, session: Session) {
   setCsrfToken(session.csrf_token)
   client.setQueryData(meQuery.queryKey, session)
   setSessionOver(false)
-  tellOtherTabs(session.user.id)
+  notifyOtherTabs(session.user.id)
   void client.invalidateQueries()
 }
 
@@ -97,7 +97,7 @@ export async function followOtherTab(client: QueryClient, person: string | null)
 
 /** Removes what this browser keeps of the person outside of the queries. */
 export function forgetPerson() {
-  tellOtherTabs(null)
+  notifyOtherTabs(null)
   setCsrfToken(null)
   forgetMetrics()
   forgetDrafts(draftStore())

@@ -96,22 +96,7 @@ export function SignInSteps(props: SignInStepsProps) {
     <Card title="Sign in" lead={lead}>
       <Stack gap="md" mt="lg">
         {localLinkProblem && <Failure error={localLinkProblem} isOwnAccount />}
-        {ways?.provider && (
-          <Button
-            component="a"
-            href={`/api/v1/sign-in/oidc${next ? `?next=${encodeURIComponent(next)}` : ''}`}
-            target={isOverPage ? '_blank' : undefined}
-            variant="default"
-            fullWidth
-          >
-            Sign in with {ways.provider.name}
-          </Button>
-        )}
-        {ways?.provider && isOverPage && (
-          <Text size="sm" c="dimmed">
-            {ways.provider.name} opens in a new tab. Come back to this one when you are signed in.
-          </Text>
-        )}
+        {ways?.provider && <Provider name={ways.provider.name} next={next} isOverPage={isOverPage} />}
         {usesPasskeys && (
           <Button
             variant="default"
@@ -174,6 +159,31 @@ export function SignInSteps(props: SignInStepsProps) {
     </Card>
   )
 }
+
+interface ProviderProps {
+  name: string
+  next: string | undefined
+  isOverPage: boolean
+}
+
+const Provider = ({ name, next, isOverPage }: ProviderProps) => (
+  <>
+    <Button
+      component="a"
+      href={`/api/v1/sign-in/oidc${next ? `?next=${encodeURIComponent(next)}` : ''}`}
+      target={isOverPage ? '_blank' : undefined}
+      variant="default"
+      fullWidth
+    >
+      Sign in with {name}
+    </Button>
+    {isOverPage && (
+      <Text size="sm" c="dimmed">
+        {name} opens in a new tab. Come back to this one when you are signed in.
+      </Text>
+    )}
+  </>
+)
 
 /** Room for spaces between the six digits, which `codeToSend` removes. */
 const CODE_LENGTH_MAX = 12

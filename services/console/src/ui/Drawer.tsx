@@ -14,7 +14,7 @@ export function Drawer(props: PropsWithChildren<DrawerProps>) {
   if (!opened && isTouched) setTouched(false)
   const hold = useCallback(() => {
     setHolds((before) => before + 1)
-    // The Escape that closes a question must not close the drawer, which may hear of it later.
+    // The drawer may handle the Escape that closes a question after the question has done so.
     return () => void setTimeout(() => setHolds((before) => before - 1))
   }, [])
   useHold(opened)

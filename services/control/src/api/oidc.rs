@@ -4,12 +4,14 @@
 //! the browser back to the callback, which checks the cookie, and then either signs the person in or asks them to
 //! confirm the account.
 
+mod window;
+
+use std::net::IpAddr;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::IntoResponse;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 use utoipa::{IntoParams, ToSchema};
@@ -21,7 +23,7 @@ use super::extract::{AuthenticatedCaller, CallerSource, Input, Path, Query, Sour
 use super::headers::location;
 use super::problem::{ApiResult, Problem};
 use super::{Api, List, accounts::with_cookie};
-use crate::domain::{ConnectIdentity, LinkedIdentity, Page, Principal, SignUpBy};
+use crate::domain::{ConnectIdentity, LinkedIdentity, Page, Principal, RequestSource, SignUpBy};
 use crate::limits::UNAUTHENTICATED_BODY_BYTES_MAX;
 use crate::oidc::{OidcError, Provider};
 use crate::secret::{self, Secret};
@@ -30,8 +32,6 @@ use crate::secret::{self, Secret};
 const CONNECT: &str = "connect";
 /// Purpose in the cookie: to sign in, and to open a page of the console afterwards.
 const OPEN: &str = "open";
-/// A cookie with the path has less than 4 KiB.
-const NEXT_BYTES_MAX: usize = 2_000;
 const TO_CONFIRM: &str = "/me?identity=pending";
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -143,7 +143,16 @@ async fn ways(State(api): State<Api>) -> Json<Ways> {
 async fn begin(
     State(api): State<Api>,
     SourceAddress(address): SourceAddress,
-    Query(BeginParameters { next, token, connect }): Query<BeginParameters>,
+    headers: HeaderMap,
+    Query(parameters): Query<BeginParameters>,
+) -> Response {
+    window::shown(&headers, to_provider(&api, address, parameters).await)
+}
+
+async fn to_provider(
+    api: &Api,
+    address: Option<IpAddr>,
+    BeginParameters { next, token, connect }: BeginParameters,
 ) -> ApiResult<(StatusCode, HeaderMap)> {
     // Otherwise a link on another site could make a browser join an organisation or connect an account.
     if token.is_some() {
@@ -156,11 +165,9 @@ async fn begin(
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }
     api.rates().unauthenticated(address)?;
-    let (errand, with) = match next.as_deref().filter(|next| is_of_console(next)) {
-        Some(next) => (OPEN, URL_SAFE_NO_PAD.encode(next)),
-        None => ("sign-in", String::new()),
-    };
-    let (to, mut headers) = leave(&api, &journey()?, errand, &with).await?;
+    let with = next.as_deref().and_then(window::encoded);
+    let errand = if with.is_some() { OPEN } else { "sign-in" };
+    let (to, mut headers) = leave(api, &journey()?, errand, &with.unwrap_or_default()).await?;
     let broken = |_| {
         Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -202,19 +209,6 @@ async fn leave(api: &Api, journey: &Secret, errand: &str, with: &str) -> ApiResu
     Ok((to, headers))
 }
 
-/// Whether `next` is a path of this server. A browser reads `//host` and `/\host` as another server, and leaves out tabs.
-fn is_of_console(next: &str) -> bool {
-    next.len() <= NEXT_BYTES_MAX
-        && next.starts_with('/')
-        && !next[1..].starts_with(['/', '\\'])
-        && next.bytes().all(|byte| byte.is_ascii_graphic())
-}
-
-fn page(with: &str) -> Option<HeaderValue> {
-    let next = URL_SAFE_NO_PAD.decode(with).ok().and_then(|next| String::from_utf8(next).ok())?;
-    HeaderValue::from_str(&next).ok().filter(|_| is_of_console(&next))
-}
-
 fn journey() -> ApiResult<Secret> {
     Ok(secret::generate().map_err(crate::domain::Error::from)?)
 }
@@ -228,10 +222,19 @@ async fn finish(
     CallerSource(source): CallerSource,
     headers: HeaderMap,
     Query(back): Query<Back>,
+) -> Response {
+    window::shown(&headers, from_provider(&api, &source, &headers, back).await)
+}
+
+async fn from_provider(
+    api: &Api,
+    source: &RequestSource,
+    headers: &HeaderMap,
+    back: Back,
 ) -> ApiResult<(StatusCode, HeaderMap)> {
-    let provider = provider(&api)?;
+    let provider = provider(api)?;
     api.rates().password(source.address)?;
-    let note = cookie::read(&headers, Cookie::Oidc, api.is_secure()).ok_or_else(not_begun)?;
+    let note = cookie::read(headers, Cookie::Oidc, api.is_secure()).ok_or_else(not_begun)?;
     let mut parts = note.expose().splitn(3, '.');
     let (Some(secret), Some(errand), Some(with)) = (parts.next(), parts.next(), parts.next()) else {
         return Err(not_begun());
@@ -258,17 +261,17 @@ async fn finish(
         let user = api.control().permitted(with, &Secret::from(secret))?.ok_or_else(not_begun)?;
         let link = api.control().link(user, visitor)?;
         let mut headers = HeaderMap::from_iter([(header::LOCATION, HeaderValue::from_static(TO_CONFIRM))]);
-        with_cookie(&api, &mut headers, Cookie::Link, Some(&link))?;
-        with_cookie(&api, &mut headers, Cookie::Oidc, None)?;
+        with_cookie(api, &mut headers, Cookie::Link, Some(&link))?;
+        with_cookie(api, &mut headers, Cookie::Oidc, None)?;
         return Ok((StatusCode::SEE_OTHER, headers));
     }
     let token = Some(with).filter(|token| errand != OPEN && !token.is_empty()).map(Secret::from);
-    let signed_in = api.control().welcome(&visitor, token.as_ref(), &source).await?;
-    let page = Some(with).filter(|_| errand == OPEN).and_then(page);
+    let signed_in = api.control().welcome(&visitor, token.as_ref(), source).await?;
+    let page = Some(with).filter(|_| errand == OPEN).and_then(window::page);
     let page = page.unwrap_or(HeaderValue::from_static("/"));
     let mut headers = HeaderMap::from_iter([(header::LOCATION, page)]);
-    with_cookie(&api, &mut headers, Cookie::SignIn, Some(&signed_in.secret))?;
-    with_cookie(&api, &mut headers, Cookie::Oidc, None)?;
+    with_cookie(api, &mut headers, Cookie::SignIn, Some(&signed_in.secret))?;
+    with_cookie(api, &mut headers, Cookie::Oidc, None)?;
     Ok((StatusCode::SEE_OTHER, headers))
 }
 

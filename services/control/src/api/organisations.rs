@@ -224,7 +224,7 @@ async fn delete_invitation(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What an invitation offers you, before you accept it.
+/// Shows an invitation to the invited person, before they accept it.
 #[utoipa::path(post, path = "/invitations/look", tag = "organisations", request_body = Acceptance,
     responses((status = 200, description = "The invitation", body = OfferedInvitation)))]
 async fn offered_invitation(

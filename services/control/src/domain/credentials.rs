@@ -170,7 +170,7 @@ impl Control {
                 };
                 record.validate()?;
                 check_end(input.expires_at_ms, change.now_ms)?;
-                check_look(&record.user)?;
+                names::plain(&record.user).map_err(|what| Error::field("user", what))?;
                 check_group(tx, broker.id, "group", input.group.as_deref()).await?;
                 let all = accounts::credentials(broker.id);
                 let user = input.user.as_bytes();
@@ -357,22 +357,16 @@ async fn get(
     record.ok_or(Error::NotFound("credential"))
 }
 
-/// Refuses a rotation with an overlap while the password before the present one is valid: a credential has two, and devices may still
-/// use the older one.
+/// Refuses a rotation that would end a previous password before its time, because devices may still use it.
 fn keep_previous(record: &model::Credential, overlap_s: u32, now_ms: u64) -> Result<()> {
-    let previous = record.previous_secret.as_ref().filter(|previous| now_ms < previous.until_ms);
-    match previous {
-        Some(PreviousSecret { until_ms, .. }) if overlap_s > 0 => Err(Error::Conflict(format!(
-            "the password before this one is valid until {until_ms} (unix milliseconds), and devices may still use it: rotate \
-             after that, or with overlap_s 0, which ends both passwords now"
-        ))),
-        _ => Ok(()),
+    let until_ms = record.previous_secret.as_ref().map_or(0, |previous| previous.until_ms);
+    if overlap_s == 0 || until_ms <= now_ms {
+        return Ok(());
     }
-}
-
-/// A new user name must not look like another one. Names that exist keep working.
-fn check_look(user: &str) -> Result<()> {
-    names::plain(user).map_err(|what| Error::field("user", what))
+    Err(Error::Conflict(format!(
+        "the password before this one is valid until {until_ms} (unix milliseconds), and devices may still use it: rotate \
+         after that, or with overlap_s 0, which ends both passwords now"
+    )))
 }
 
 /// Refuses a new user name that looks like one of the broker.

@@ -168,7 +168,7 @@ impl Control {
         .await
     }
 
-    /// The same checks as [`Self::accept_invitation`], so it tells nobody else anything.
+    /// Checks what [`Self::accept_invitation`] checks.
     pub async fn offered_invitation(&self, caller: &Caller, secret: &Secret) -> Result<OfferedInvitation> {
         let (user, sign_in) = person_of(caller)?;
         let (hash, now_ms) = (self.invitation_hash(secret)?, self.now_ms());

@@ -427,6 +427,11 @@ async fn only_the_browser_that_has_begun_comes_back_with_what_it_was_given() {
     let refused = browser.get(&format!("{without_code}&error=access_denied&error_description=no")).await;
     assert!(refused.is(StatusCode::FORBIDDEN).text("/detail").contains("access_denied, no"));
     browser.get(&format!("{back}&iss=https://evil.example")).await.is(StatusCode::FORBIDDEN);
+    // In the window of a browser the refusal is a page that leads on.
+    let window = browser.with("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
+    let page = window.get(&format!("{without_code}&error=%3Cb%3Edenied")).await;
+    assert_eq!((page.status, &*page.headers[header::CONTENT_TYPE]), (StatusCode::FORBIDDEN, &b"text/html; charset=utf-8"[..]));
+    assert!(page.table.contains("&lt;b&gt;denied") && page.table.contains("href=\"/\""), "{}", page.table);
     let wrong_code = format!("{without_code}&code=other");
     assert!(
         browser.get(&wrong_code).await.is(StatusCode::FORBIDDEN).text("/detail").contains("invalid_grant")
