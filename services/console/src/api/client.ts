@@ -74,12 +74,17 @@ const session: Middleware = {
   },
 }
 
-/** Ends a request that takes longer than `ANSWER_MS_MAX` as if the server were not reached. */
+/** Ends a request whose whole answer takes longer than `ANSWER_MS_MAX` as if the server were not reached. */
 async function withinLimit(request: Request) {
   const limit = new AbortController()
   const timer = setTimeout(() => limit.abort(new Error('no answer')), ANSWER_MS_MAX)
   try {
-    return await globalThis.fetch(request, { signal: AbortSignal.any([request.signal, limit.signal]) })
+    const answer = await globalThis.fetch(request, {
+      signal: AbortSignal.any([request.signal, limit.signal]),
+    })
+    const { status, statusText, headers } = answer
+    const content = await answer.arrayBuffer()
+    return new Response(content.byteLength > 0 ? content : null, { status, statusText, headers })
   } finally {
     clearTimeout(timer)
   }
