@@ -26,9 +26,10 @@ export const meQuery = queryOptions({
   queryKey: ME,
   staleTime: 60_000,
   queryFn: async ({ client, signal }): Promise<Session | null> => {
-    const before = client.getQueryData<Session | null>(ME)
+    const shown = () => client.getQueryData<Session | null>(ME) ?? null
     try {
       const session = await body(api.GET('/me', { signal }))
+      const before = shown()
       if (before && before.user.id !== session.user.id) return beginAnew()
       // A provider's sign-in ends with this first answer.
       if (!before) notifyOtherTabs(session.user.id)
@@ -36,7 +37,7 @@ export const meQuery = queryOptions({
       return session
     } catch (error) {
       // The pages of a session that has ended stay.
-      if (error instanceof Problem && error.status === 401) return before ?? null
+      if (error instanceof Problem && error.status === 401) return shown()
       throw error
     }
   },
