@@ -117,7 +117,10 @@ mod tests {
         for user in ["mallory ", "mal\u{200B}lory", "..", &"x".repeat(USER_BYTES_MAX)] {
             let bans = bans(&[of(None, Some(user), None)]);
             assert!(bans.is_banned(BanQuery { user: Some(user), ..BanQuery::default() }, 0), "{user:?}");
-            assert!(!bans.is_banned(BanQuery { user: Some("mallory"), ..BanQuery::default() }, 0), "{user:?}");
+            assert!(
+                !bans.is_banned(BanQuery { user: Some("mallory"), ..BanQuery::default() }, 0),
+                "{user:?}"
+            );
         }
         let long = of(None, Some(&"x".repeat(USER_BYTES_MAX + 1)), None);
         assert!(long.validate().is_err() && of(None, Some(""), None).validate().is_err());

@@ -118,7 +118,9 @@ test('a request that never ends is given up after a minute, and can be sent agai
 })
 
 test('Escape ends no request, and an answer that comes to a closed form shows its secret', async () => {
-  const { tab, context, complaints } = await open(`${organisation.replace('/organisations', '/org')}?tab=tokens`)
+  const { tab, context, complaints } = await open(
+    `${organisation.replace('/organisations', '/org')}?tab=tokens`,
+  )
   const drawer = tab.getByRole('dialog')
   for (const [name, closes] of [
     ['escape', () => tab.keyboard.press('Escape')],
@@ -301,7 +303,10 @@ test('a sign-in in another tab ends the question of this one', async () => {
 test('an invitation whose acceptance got no answer is accepted by the second click', async () => {
   const person = new Api(server.url)
   await person.signUp('Willa')
-  const { token } = await owner.post(`${organisation}/invitations`, { email: 'willa@example.org', role: 'viewer' })
+  const { token } = await owner.post(`${organisation}/invitations`, {
+    email: 'willa@example.org',
+    role: 'viewer',
+  })
   const { tab, context, complaints } = await harness.visitor(person)
   await tab.goto(`${server.url}/sign-up#${token}`)
   await tab.route(

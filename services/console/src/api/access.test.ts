@@ -34,11 +34,14 @@ describe('a form of the access settings', () => {
     return sent
   }
 
-  test.each([false, true])('keeps what was saved in the other form; it overwrites: %j', async (overwrites) => {
-    const sent = server({ anonymous: false, rules: [] })
-    await changeAccess(path, before, { rules: [rule('a')] }, overwrites)
-    expect(sent).toEqual([['"7"', { anonymous: false, rules: [rule('a')] }]])
-  })
+  test.each([false, true])(
+    'keeps what was saved in the other form; it overwrites: %j',
+    async (overwrites) => {
+      const sent = server({ anonymous: false, rules: [] })
+      await changeAccess(path, before, { rules: [rule('a')] }, overwrites)
+      expect(sent).toEqual([['"7"', { anonymous: false, rules: [rule('a')] }]])
+    },
+  )
 
   test('is refused when its own fields were changed, and replaces them only when asked to', async () => {
     const sent = server({ anonymous: false, rules: [rule('b')] })

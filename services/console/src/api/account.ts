@@ -73,7 +73,8 @@ export function deletion() {
     try {
       await body(api.POST('/me/delete', { body: proof }))
     } catch (error) {
-      const isGone = error instanceof Problem && error.status === 401 && !error.kind.includes(':second-factor-')
+      const isGone =
+        error instanceof Problem && error.status === 401 && !error.kind.includes(':second-factor-')
       if (mayBeDone && isGone) return
       mayBeDone ||= isLost(error)
       throw error

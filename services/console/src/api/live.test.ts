@@ -113,7 +113,9 @@ test('a page that waits for a device of a user finds it behind many other client
   vi.stubGlobal('fetch', async (request: Request) => {
     const search = new URL(request.url).searchParams.get('search')
     return Response.json(
-      search === null ? { items: many, next_cursor: 'more' } : { items: [named('z', search)], next_cursor: null },
+      search === null
+        ? { items: many, next_cursor: 'more' }
+        : { items: [named('z', search)], next_cursor: null },
     )
   })
   const path = { organisation: 'o', broker: 'b' }

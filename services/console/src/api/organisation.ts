@@ -25,8 +25,7 @@ const membersPage = (organisation: string, signal?: AbortSignal) => (cursor: str
 export const membersQuery = (organisation: string) =>
   queryOptions({
     queryKey: ['org', organisation, 'members'],
-    queryFn: ({ signal }) =>
-      everything<Member>(membersPage(organisation, signal), ROWS_MAX),
+    queryFn: ({ signal }) => everything<Member>(membersPage(organisation, signal), ROWS_MAX),
   })
 
 export const changeMember = (organisation: string, user: string, role: Role) =>

@@ -23,7 +23,12 @@ describe('a session that another tab has changed', () => {
 
   beforeEach(() => {
     vi.stubGlobal('location', { assign })
-    vi.stubGlobal('BroadcastChannel', class { postMessage() {} })
+    vi.stubGlobal(
+      'BroadcastChannel',
+      class {
+        postMessage() {}
+      },
+    )
     vi.stubGlobal('fetch', async () => Response.json(now))
     client = new QueryClient()
     client.setQueryData(meQuery.queryKey, session('ann', 'first'))

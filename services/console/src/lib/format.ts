@@ -34,7 +34,7 @@ export const capitalised = (text: string) => text.charAt(0).toUpperCase() + text
 /** Characters that do not show, and those that turn the direction of text: a name with one of them looks like another name. The list is
  * that of services/access/src/model/invalid.rs, and white space at an end. */
 const UNSEEN =
-  /[\p{Cc}\u{AD}\u{34F}\u{61C}\u{115F}\u{1160}\u{180E}\u{200B}-\u{200F}\u{2028}-\u{202E}\u{2060}-\u{206F}\u{2800}\u{3164}\u{FFA0}\u{FEFF}\u{FFF9}-\u{FFFB}\u{E0000}-\u{E0FFF}]+|^\s|\s$/gu
+  /(?:\u{34F}|[\p{Cc}\u{AD}\u{61C}\u{115F}\u{1160}\u{180E}\u{200B}-\u{200F}\u{2028}-\u{202E}\u{2060}-\u{206F}\u{2800}\u{3164}\u{FFA0}\u{FEFF}\u{FFF9}-\u{FFFB}\u{E0000}-\u{E0FFF}])+|^\s|\s$/gu
 
 /** A text that others have chosen, such as a client id, with `\u{200B}` for a character that does not show. */
 export const legible = (text: string) =>

@@ -52,19 +52,28 @@ const offerQuery = queryOptions({
   queryFn: ({ signal }) => body(api.POST('/invitations/look', { body: { token }, signal })),
 })
 
-const Offer = ({ offered: { organisation, name, role, invited_by } }: { offered: Schemas['OfferedInvitation'] }) => (
+const Offer = ({
+  offered: { organisation, name, role, invited_by },
+}: {
+  offered: Schemas['OfferedInvitation']
+}) => (
   <>
     <Facts
       rows={[
         ['Organisation', legible(name)],
-        ['Id', <span key="id" className="mono">{organisation}</span>],
+        [
+          'Id',
+          <span key="id" className="mono">
+            {organisation}
+          </span>,
+        ],
         ['Invited by', invited_by ?? 'unknown'],
         ['Your role', roleText(role)],
       ]}
     />
     <Text size="sm">
-      The audit log of the organisation then has your sign-ins, with address and browser. Accept only if you know
-      who invites you: anybody can give an organisation this name.
+      The audit log of the organisation then has your sign-ins, with address and browser. Accept only if you
+      know who invites you: anybody can give an organisation this name.
     </Text>
   </>
 )

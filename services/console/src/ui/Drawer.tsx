@@ -21,7 +21,8 @@ export function Drawer(props: PropsWithChildren<DrawerProps>) {
   const isFree = holds === 0 && !isTouched
   const touch = ({ target, currentTarget }: FormEvent) => {
     // Events of a question come here from outside of the drawer.
-    if (target instanceof Element && currentTarget.contains(target) && target.closest('form')) setTouched(true)
+    if (target instanceof Element && currentTarget.contains(target) && target.closest('form'))
+      setTouched(true)
   }
   return (
     <MantineDrawer

@@ -39,11 +39,16 @@ pub(super) fn without_secrets(url: &str) -> String {
 
 /// The URL that a change stores. A caller who reads `stored` without its secrets and sends that back keeps it. Any other URL
 /// without its secrets is refused, because the server would call it.
-pub(super) fn with_secrets(field: &str, given: &str, stored: Option<&str>) -> std::result::Result<String, Vec<Invalid>> {
+pub(super) fn with_secrets(
+    field: &str,
+    given: &str,
+    stored: Option<&str>,
+) -> std::result::Result<String, Vec<Invalid>> {
     match stored {
         Some(stored) if given == stored || given == without_secrets(stored) => Ok(stored.to_owned()),
         _ if given.strip_suffix(HIDDEN).is_some_and(|rest| rest.ends_with('/')) => {
-            let what = format!("ends in {HIDDEN}, which stands for a path that is not shown: send the whole URL");
+            let what =
+                format!("ends in {HIDDEN}, which stands for a path that is not shown: send the whole URL");
             Err(vec![Invalid { field: field.into(), what }])
         }
         _ => Ok(given.to_owned()),

@@ -430,7 +430,8 @@ async fn only_the_browser_that_has_begun_comes_back_with_what_it_was_given() {
     // In the window of a browser the refusal is a page that leads on.
     let window = browser.with("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
     let page = window.get(&format!("{without_code}&error=%3Cb%3Edenied")).await;
-    assert_eq!((page.status, &*page.headers[header::CONTENT_TYPE]), (StatusCode::FORBIDDEN, &b"text/html; charset=utf-8"[..]));
+    assert_eq!(page.status, StatusCode::FORBIDDEN);
+    assert_eq!(page.headers[header::CONTENT_TYPE], "text/html; charset=utf-8");
     assert!(page.table.contains("&lt;b&gt;denied") && page.table.contains("href=\"/\""), "{}", page.table);
     let wrong_code = format!("{without_code}&code=other");
     assert!(

@@ -135,7 +135,8 @@ async fn bans_that_have_ended_keep_no_new_one_out() {
         for number in 0..BANS_MAX {
             // All but two have ended.
             let until_ms = (number > 1).then_some(5);
-            let ban = Ban { name: format!("b{number}"), client_id: Some("a".into()), until_ms, ..Ban::default() };
+            let ban =
+                Ban { name: format!("b{number}"), client_id: Some("a".into()), until_ms, ..Ban::default() };
             all.put(&tx, ban.name.as_bytes(), &ban).await?;
         }
         Ok(())

@@ -96,7 +96,9 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
             <>
               <IconAlertTriangle className={classes.bad} size={24} />
               <div>
-                <Text fw={600}>{refusal.client_id ? legible(refusal.client_id) : 'A client'} was refused</Text>
+                <Text fw={600}>
+                  {refusal.client_id ? legible(refusal.client_id) : 'A client'} was refused
+                </Text>
                 <Text size="sm" c="dimmed">
                   {reasonText(refusal.reason)}, <Time at={refusal.last_at_ms} />. This page keeps waiting.{' '}
                   {refusal.client_id && (

@@ -2,7 +2,13 @@ import { Button, Select } from '@mantine/core'
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { useOrganisation } from '../../api/brokers'
-import { changeMember, changeMemberBack, type Member, membersQuery, removeMember } from '../../api/organisation'
+import {
+  changeMember,
+  changeMemberBack,
+  type Member,
+  membersQuery,
+  removeMember,
+} from '../../api/organisation'
 import { type Role, useMe } from '../../api/session'
 import { ROLES, roleText } from '../../lib/roles'
 import { Confirm } from '../../ui/Confirm'

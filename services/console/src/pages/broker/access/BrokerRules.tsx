@@ -23,7 +23,9 @@ export function BrokerRules() {
       <Loaded query={query}>
         {(latest) => (
           <Held latest={latest}>
-            {(access, setTouched) => <RulesForm key={JSON.stringify(access)} access={access} onTouch={setTouched} />}
+            {(access, setTouched) => (
+              <RulesForm key={JSON.stringify(access)} access={access} onTouch={setTouched} />
+            )}
           </Held>
         )}
       </Loaded>

@@ -239,8 +239,9 @@ function Rotate({ credential, onRotated }: RotateProps) {
         <>
           {until !== null && (
             <Text size="sm">
-              The password before the present one is valid until {absolute(until)}, and devices may still use it. A
-              credential has two passwords at most: if you rotate before then, both stop working at once.
+              The password before the present one is valid until {absolute(until)}, and devices may still use
+              it. A credential has two passwords at most: if you rotate before then, both stop working at
+              once.
             </Text>
           )}
           <Select

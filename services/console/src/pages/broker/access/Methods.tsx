@@ -77,7 +77,9 @@ export function Methods() {
       <Loaded query={query}>
         {(latest) => (
           <Held latest={latest}>
-            {(access, setTouched) => <MethodsForm key={JSON.stringify(access)} access={access} onTouch={setTouched} />}
+            {(access, setTouched) => (
+              <MethodsForm key={JSON.stringify(access)} access={access} onTouch={setTouched} />
+            )}
           </Held>
         )}
       </Loaded>

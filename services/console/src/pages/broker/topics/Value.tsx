@@ -192,6 +192,9 @@ function propertyRows(properties: Schemas['MessageProperties']): [string, string
   ]
   return [
     ...standard.filter((row): row is [string, string] => typeof row[1] === 'string'),
-    ...(user_properties ?? []).map(({ name, value }): [string, string] => [`User property ${legible(name)}`, legible(value)]),
+    ...(user_properties ?? []).map(({ name, value }): [string, string] => [
+      `User property ${legible(name)}`,
+      legible(value),
+    ]),
   ]
 }
