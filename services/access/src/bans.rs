@@ -77,6 +77,7 @@ impl Bans {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::USER_BYTES_MAX;
 
     fn bans(records: &[Ban]) -> Bans {
         let (bans, wrong) = Bans::new(records.to_vec());
@@ -109,6 +110,20 @@ mod tests {
         for free in [client("eve"), user("pump"), client("pump2"), at("192.0.3.9"), at("2001:db8::8")] {
             assert!(!bans.is_banned(free, 0), "{free:?}");
         }
+    }
+
+    #[test]
+    fn each_user_that_a_token_or_a_webhook_can_name_can_be_banned() {
+        for user in ["mallory ", "mal\u{200B}lory", "..", &"x".repeat(USER_BYTES_MAX)] {
+            let bans = bans(&[of(None, Some(user), None)]);
+            assert!(bans.is_banned(BanQuery { user: Some(user), ..BanQuery::default() }, 0), "{user:?}");
+            assert!(
+                !bans.is_banned(BanQuery { user: Some("mallory"), ..BanQuery::default() }, 0),
+                "{user:?}"
+            );
+        }
+        let long = of(None, Some(&"x".repeat(USER_BYTES_MAX + 1)), None);
+        assert!(long.validate().is_err() && of(None, Some(""), None).validate().is_err());
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub use key_set::{KeySet, KeySetError};
 pub use refresh::Refresh;
 pub use token::JsonWebToken;
 
+use crate::limits::USER_BYTES_MAX;
+
 /// The tenant sees the text, the client does not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefusal {
@@ -56,6 +58,8 @@ pub enum TokenRefusal {
     Audience,
     #[error("the token's claim {0:?} is missing or invalid: the issuer must set it as the record requires")]
     Claim(Box<str>),
+    #[error("the token's user name has more than {USER_BYTES_MAX} bytes: the issuer must set a shorter one")]
+    LongUserName,
     #[error("the token is for another client id or user name: connect with the ones that it names")]
     Client,
 }

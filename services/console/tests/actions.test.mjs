@@ -27,6 +27,13 @@ test('credentials: created, rotated, and deleted with its client', async () => {
     await harness.device({ clientId: 'pump-1', username: `${broker}/pump-1`, password: first })
 
     await click(tab, 'pump-1')
+    const rotate = tab.getByRole('dialog').getByRole('button', { name: 'Rotate password' })
+    await rotate.click()
+    await click(tab, 'I have stored it')
+    // The first password is valid for an hour now: the next rotation ends it, so a person has to say so.
+    await click(tab, 'pump-1')
+    await tab.getByText('The password before the present one is valid until').waitFor()
+    assert.equal(await rotate.isDisabled(), true)
     await tab.getByRole('combobox', { name: 'The old password stays valid' }).click()
     await tab.getByRole('option', { name: 'not at all' }).click()
     await click(tab.getByRole('dialog'), 'Rotate password')
@@ -124,7 +131,8 @@ test('rules: the highest QoS and RETAIN are part of them', async () => {
   })
 })
 
-test('bans: added, and lifted', async () => {
+test('bans: added, also where one of the same client has ended, and lifted', async () => {
+  await owner.put(`${at}/bans/client_id-storm`, { client_id: 'storm', until_ms: 5 })
   await on(`/b/${broker}/access?tab=bans`, async (tab) => {
     await click(tab, 'Add ban')
     const drawer = tab.getByRole('dialog')
@@ -132,6 +140,7 @@ test('bans: added, and lifted', async () => {
     await drawer.getByLabel('Reason').fill('reconnects all the time')
     await click(drawer, 'Add ban')
     await tab.getByText('reconnects all the time').waitFor()
+    assert.ok((await owner.get(`${at}/bans/client_id-storm`)).until_ms > Date.now())
     await click(tab, 'client id storm')
     await click(tab.getByRole('dialog'), 'Delete ban')
     const question = tab.getByRole('dialog', { name: /^Delete client_id-storm/ })

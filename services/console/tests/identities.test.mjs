@@ -153,3 +153,23 @@ test('somebody who is invited joins with the provider, and cannot remove the onl
   assert.deepEqual(complaints, [])
   await context.close()
 })
+
+test('a session that ends in a form: the provider signs in from another tab, and the form is as it was', async () => {
+  provider.account = { sub: 'eve-1', email: 'eve@example.org', name: 'Eve' }
+  const { tab, context, complaints } = await harness.visitor()
+  await tab.goto(`${server.url}/sign-in?next=%2Fme`)
+  await tab.getByRole('link', { name: 'Sign in with Plant login' }).click()
+  await tab.waitForURL(isAt('/me'))
+  const name = tab.getByRole('textbox', { name: 'Name', exact: true })
+  await name.fill('Eve Other')
+  await context.clearCookies()
+  await click(tab, 'Change name')
+  const dialog = tab.getByRole('dialog', { name: 'Sign in' })
+  const opened = context.waitForEvent('page')
+  await dialog.getByRole('link', { name: 'Sign in with Plant login' }).click()
+  await settled(await opened)
+  await dialog.waitFor({ state: 'detached' })
+  assert.equal(await name.inputValue(), 'Eve Other')
+  assert.deepEqual(complaints, [])
+  await context.close()
+})

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { Harness, serious } from './harness.mjs'
-import { ownerOf, Server } from './server.mjs'
+import { Api, ownerOf, Server } from './server.mjs'
 
 let server
 let harness
@@ -65,6 +65,26 @@ test('a new broker: its region, the plan that applies, and the prices', async ()
     await tab.getByRole('button', { name: 'Create broker' }).click()
     await tab.getByText('Waiting for a device').first().waitFor()
   })
+})
+
+test('a person of two organisations chooses where a new broker goes', async () => {
+  const person = new Api(server.url)
+  const own = await person.signUp('Paula')
+  const other = await person.post('/organisations', { name: (await person.get(own)).name })
+  await harness.on(
+    `${server.url}/brokers/new`,
+    async (tab) => {
+      const create = tab.getByRole('button', { name: 'Create broker' })
+      assert.equal(await create.isDisabled(), true)
+      await tab.getByRole('combobox', { name: 'Organisation' }).click()
+      await tab.getByRole('option', { name: `(id …${other.id.slice(-6)})` }).click()
+      assert.deepEqual(await serious(tab), [])
+      await create.click()
+      await tab.getByText('Waiting for a device').first().waitFor()
+    },
+    { api: person },
+  )
+  assert.equal((await person.get(`/organisations/${other.id}/brokers`)).items.length, 1)
 })
 
 test('without a cap, the usage page says what the month has cost and where it leads', async () => {

@@ -117,6 +117,60 @@ test('a request that never ends is given up after a minute, and can be sent agai
   await context.close()
 })
 
+test('Escape ends no request, and an answer that comes to a closed form shows its secret', async () => {
+  const { tab, context, complaints } = await open(
+    `${organisation.replace('/organisations', '/org')}?tab=tokens`,
+  )
+  const drawer = tab.getByRole('dialog')
+  for (const [name, closes] of [
+    ['escape', () => tab.keyboard.press('Escape')],
+    ['button', () => button(drawer, 'Close').click()],
+  ]) {
+    let release
+    const isReleased = new Promise((resolve) => {
+      release = resolve
+    })
+    await answer(tab, async (route) => {
+      await isReleased
+      await route.continue()
+    })
+    await button(tab, 'Create token').first().click()
+    await drawer.getByLabel('Name').fill(name)
+    await submit(drawer, 'Create token').click()
+    await submit(drawer, 'Create token').and(drawer.locator('[data-loading]')).waitFor()
+    await closes()
+    if (name === 'escape') assert.equal(await drawer.count(), 1)
+    else await drawer.waitFor({ state: 'detached' })
+    release()
+    await drawer.getByTestId('secret').waitFor()
+    await button(drawer, 'I have stored it').click()
+    await drawer.waitFor({ state: 'detached' })
+    await tab.unroute('**/api/v1/**')
+  }
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
+test('Escape in a question closes the question alone, and no drawer loses what was typed', async () => {
+  await owner.put(`${at}/groups/typed`, { rules: [{ effect: 'allow', action: 'publish', filter: 'a/#' }] })
+  const { tab, context, complaints } = await open(`/b/${broker}/access?tab=groups&edit=typed`)
+  const filter = tab.getByRole('textbox', { name: 'Topic filter' })
+  await button(tab, 'Delete group').click()
+  const question = tab.getByRole('dialog', { name: 'Delete typed?' })
+  await question.waitFor()
+  await tab.keyboard.press('Escape')
+  await question.waitFor({ state: 'detached' })
+  assert.equal(await filter.inputValue(), 'a/#')
+  await filter.fill('typed/#')
+  await tab.keyboard.press('Escape')
+  await tab.mouse.click(5, 5)
+  assert.equal(await filter.inputValue(), 'typed/#')
+  await tab.getByRole('dialog').getByRole('button', { name: 'Close' }).click()
+  await filter.waitFor({ state: 'detached' })
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
 test('two tabs change the same thing: the second one is told, keeps its input, and may replace the first', async () => {
   await owner.put(`${at}/groups/both`, { rules: [{ effect: 'allow', action: 'publish', filter: 'a/#' }] })
   const { tab, context, complaints } = await open(`/b/${broker}/access?tab=groups&edit=both`)
@@ -158,7 +212,7 @@ test('two tabs change the same thing: the second one is told, keeps its input, a
   await context.close()
 })
 
-test('rules that are being written survive a change in another tab', async () => {
+test('rules that are being written survive a change in another tab, and are saved beside it', async () => {
   const { tab, context, complaints } = await open(`/b/${broker}/access?tab=rules`)
   await button(tab, 'Add rule').click()
   const filter = tab.getByRole('textbox', { name: 'Topic filter' }).last()
@@ -177,9 +231,20 @@ test('rules that are being written survive a change in another tab', async () =>
   })
   await tab.waitForTimeout(300)
   assert.equal(await filter.inputValue(), 'mine/#')
+  const theirs = { effect: 'deny', action: 'all', filter: 'theirs/#' }
+  const other = { ...settings, anonymous: true, passwords: false }
+  await owner.put(`${at}/access`, { ...other, rules: [theirs] }, { 'if-match': '*' })
   await submit(tab, 'Save rules').click()
   await tab.getByRole('alert').filter({ hasText: 'It has changed since you opened it' }).waitFor()
-  assert.deepEqual((await owner.get(`${at}/access`)).rules ?? [], settings.rules ?? [])
+  assert.deepEqual(
+    (await owner.get(`${at}/access`)).rules.map(({ filter }) => filter),
+    ['theirs/#'],
+  )
+  await button(tab, 'Replace their change').click()
+  await until('the rules', async () => (await owner.get(`${at}/access`)).rules.at(-1)?.filter === 'mine/#')
+  const { anonymous, passwords } = await owner.get(`${at}/access`)
+  assert.deepEqual({ anonymous, passwords }, { anonymous: true, passwords: false })
+  await owner.put(`${at}/access`, { ...settings, anonymous: true }, { 'if-match': '*' })
   assert.deepEqual(complaints, [])
   await context.close()
 })
@@ -232,6 +297,55 @@ test('a sign-in in another tab ends the question of this one', async () => {
   await tab.evaluate(() => window.dispatchEvent(new Event('focus')))
   await dialog.waitFor({ state: 'detached' })
   await tab.getByRole('heading', { level: 1, name: 'Clients' }).waitFor()
+  await context.close()
+})
+
+test('an invitation whose acceptance got no answer is accepted by the second click', async () => {
+  const person = new Api(server.url)
+  await person.signUp('Willa')
+  const { token } = await owner.post(`${organisation}/invitations`, {
+    email: 'willa@example.org',
+    role: 'viewer',
+  })
+  const { tab, context, complaints } = await harness.visitor(person)
+  await tab.goto(`${server.url}/sign-up#${token}`)
+  await tab.route(
+    '**/invitations/accept',
+    async (route) => {
+      await route.fetch()
+      await route.abort('connectionreset')
+    },
+    { times: 1 },
+  )
+  await tab.getByText('ann@example.org').waitFor()
+  await tab.getByText('Viewer', { exact: true }).waitFor()
+  await button(tab, 'Accept the invitation').click()
+  await tab.getByRole('alert').waitFor()
+  await button(tab, 'Accept the invitation').click()
+  await tab.getByRole('heading', { level: 1, name: 'Brokers' }).waitFor()
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
+test('a tab of somebody who signs out in another one asks for the sign-in, and never becomes a tab of the next person', async () => {
+  await new Api(server.url).signUp('Yves')
+  const person = new Api(server.url)
+  await person.post('/sign-in', { email: 'ann@example.org', password: PASSWORD })
+  const { tab, context, complaints } = await open(`/b/${broker}/access?tab=groups&edit=%2B`, person)
+  await tab.getByRole('textbox', { name: 'Name' }).fill('of-ann')
+  const other = await context.newPage()
+  await other.goto(`${server.url}/me`)
+  await settled(other)
+  await other.getByRole('button', { name: /^Account of/ }).click()
+  await other.getByRole('menuitem', { name: 'Sign out' }).click()
+  await tab.getByRole('dialog', { name: 'Sign in' }).waitFor()
+  await other.getByLabel('E-mail address').fill('yves@example.org')
+  await other.getByRole('textbox', { name: 'Password' }).fill(PASSWORD)
+  await button(other, 'Sign in').click()
+  await tab.getByText('No broker yet').waitFor()
+  assert.equal(new URL(tab.url()).pathname, '/')
+  assert.equal(await tab.getByText('of-ann').count(), 0)
+  assert.deepEqual(complaints, [])
   await context.close()
 })
 
@@ -329,8 +443,9 @@ test('names are text: HTML, emoji, right to left', async () => {
     await client.subscribeAsync(topic, { qos: 1 })
     await client.publishAsync(topic, name, { retain: true, qos: 1 })
     await tab.goto(`${server.url}/b/default/clients`)
-    await tab.getByRole('link', { name, exact: true }).click()
-    await tab.getByRole('heading', { level: 1, name, exact: true }).waitFor()
+    const shown = name.replace('\u202e', '\\u{202E}')
+    await tab.getByRole('link', { name: shown, exact: true }).click()
+    await tab.getByRole('heading', { level: 1, name: shown, exact: true }).waitFor()
     await tab.getByText('Connected', { exact: true }).first().waitFor()
     await tab.goto(`${server.url}/b/default/topics?topic=${encodeURIComponent(topic)}`)
     await tab.getByText('Retained message', { exact: true }).waitFor()

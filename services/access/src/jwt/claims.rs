@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::TokenRefusal;
+use crate::limits::USER_BYTES_MAX;
 use crate::model::{JwtIssuer, Rule};
 use crate::rules::RuleList;
 
@@ -48,8 +49,12 @@ pub(super) fn check(
     let required =
         |name: &str| text(claims, name)?.filter(|text| !text.is_empty()).ok_or_else(|| claim(name));
     let rules = mapping.rules.as_deref().map_or(Ok(None), |name| rules(claims, name))?;
+    let user = required(&mapping.user)?;
+    if user.len() > USER_BYTES_MAX {
+        return Err(TokenRefusal::LongUserName);
+    }
     Ok(Identity {
-        user: required(&mapping.user)?.into(),
+        user: user.into(),
         client_id: mapping.client_id.as_deref().map(required).transpose()?.map(Into::into),
         rules,
         expires_at_s,

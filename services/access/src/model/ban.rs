@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::invalid::{Checked, Findings};
-use crate::limits::{BAN_REASON_BYTES_MAX, CLIENT_ID_BYTES_MAX};
+use crate::limits::{BAN_REASON_BYTES_MAX, CLIENT_ID_BYTES_MAX, USER_BYTES_MAX};
 
 /// A ban from one broker, by exactly one of client id, user and address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,14 +32,14 @@ impl Ban {
             let is_wrong = set == 0 || (set > 1 && value.is_some());
             findings.require(!is_wrong, field, "set one of client_id, user and address, and no more");
         }
-        if let Some(client_id) = &self.client_id {
-            let fits = (1..=CLIENT_ID_BYTES_MAX).contains(&client_id.len());
+        // A token, a certificate or a webhook may name users that no credential can have: each of them can be banned.
+        for (field, value, bytes_max) in
+            [("client_id", &self.client_id, CLIENT_ID_BYTES_MAX), ("user", &self.user, USER_BYTES_MAX)]
+        {
+            let fits = value.as_ref().is_none_or(|text| (1..=bytes_max).contains(&text.len()));
             if !fits {
-                findings.add("client_id", format!("must have 1 to {CLIENT_ID_BYTES_MAX} bytes"));
+                findings.add(field, format!("must have 1 to {bytes_max} bytes"));
             }
-        }
-        if let Some(user) = &self.user {
-            findings.user("user", user);
         }
         if let Some(address) = &self.address {
             let what = "is not an address or a network, such as 192.0.2.7 or 2001:db8::/32";

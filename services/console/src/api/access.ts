@@ -1,12 +1,13 @@
 // Access of clients to a broker: methods, credentials, groups and rules.
 
 import { queryOptions } from '@tanstack/react-query'
+import { now } from '../lib/clock'
 import type { Replay } from '../lib/whyNot'
 import type { BrokerPath } from './brokers'
-import { api, body, etagOf, everything, type Schemas, tagged } from './client'
+import { api, body, etagOf, everything, putTagged, requireSame, type Schemas, tagged } from './client'
 import { changed } from './inForce'
 import { testAccess } from './messages'
-import { changedMeanwhile, Problem } from './problem'
+import { nameTaken, Problem } from './problem'
 
 export type Rule = Schemas['Rule']
 export type AccessSettings = Schemas['AccessSettings']
@@ -24,14 +25,21 @@ export const accessQuery = (path: BrokerPath) =>
     queryFn: ({ signal }) => tagged(api.GET(`${AT}/access`, { params: { path }, signal })),
   })
 
-export const setAccess = (path: BrokerPath, settings: AccessSettings, etag: string) =>
+const setAccess = (path: BrokerPath, settings: AccessSettings, etag: string) =>
   changed(api.PUT(`${AT}/access`, { params: { path, header: { 'If-Match': etag } }, body: settings }))
 
-/** Puts rules back as they were before `saved`, unless somebody has changed them since. */
-export async function restoreRules(path: BrokerPath, saved: readonly Rule[], earlier: Rule[]) {
+/** Changes fields of the access settings that a form has read in `before`. The other fields stay as the server has them now. If somebody
+ * has changed the same fields since, the change is refused unless it `overwrites` theirs. */
+export async function changeAccess(
+  path: BrokerPath,
+  before: AccessSettings,
+  change: Partial<AccessSettings>,
+  overwrites = false,
+) {
   const { value, etag } = await tagged(api.GET(`${AT}/access`, { params: { path } }))
-  if (JSON.stringify(value.rules ?? []) !== JSON.stringify(saved)) throw changedMeanwhile()
-  return setAccess(path, { ...value, rules: earlier }, etag)
+  const stored = ownSettings(value)
+  if (!overwrites) requireSame(stored, before, Object.keys(change) as (keyof AccessSettings)[])
+  return setAccess(path, { ...stored, ...change }, etag)
 }
 
 /** The settings with which the form begins. A broker that goes by the server's settings has none of its own yet. */
@@ -191,8 +199,8 @@ export const namedQuery = <K extends Named>(path: BrokerPath, kind: K) =>
       ),
   })
 
-/** `before` is what the form has read; undefined: nothing of this name may be there. `overwrites` replaces a change that somebody has saved since. */
-export async function putNamed<K extends Named>(
+/** `before` is what the form has read; undefined: nothing of this name may be there. `overwrites` replaces what somebody else has saved. */
+export function putNamed<K extends Named>(
   path: BrokerPath,
   kind: K,
   name: string,
@@ -200,15 +208,38 @@ export async function putNamed<K extends Named>(
   before: NamedRows[K] | undefined,
   overwrites = false,
 ) {
+  // One route for each kind.
   const route = `${AT}/${kind as 'groups'}/{name}` as const
   const at = { ...path, name }
-  const read = async () => {
-    if (before === undefined) return { 'If-None-Match': '*' }
-    if (overwrites) return { 'If-Match': '*' }
-    const asked = tagged(api.GET(route, { params: { path: at } }))
-    return { 'If-Match': await etagOf(asked as never, before as object) }
+  return putTagged(
+    (header) => body(api.PUT(route, { params: { path: at, header }, body: settings as never })),
+    () => tagged(api.GET(route, { params: { path: at } })),
+    before as NamedRows['groups'] | undefined,
+    overwrites,
+  )
+}
+
+/** Adds a ban. Its name is made of whom it bans, so a ban of this name that has ended, or that bans the same and ends no later, is
+ * replaced. */
+export async function addBan(path: BrokerPath, name: string, ban: NamedSettings['bans'], overwrites = false) {
+  try {
+    return await putNamed(path, 'bans', name, ban, undefined, overwrites)
+  } catch (error) {
+    if (!(error instanceof Problem && error.isTaken)) throw error
+    const at = { ...path, name }
+    const { value } = await tagged(api.GET(`${AT}/bans/{name}`, { params: { path: at } }))
+    if (!isReplaceable(value, ban))
+      throw nameTaken(`There is a ban ${name} already, of somebody else or for longer: see Access, Bans`)
+    return putNamed(path, 'bans', name, ban, value)
   }
-  return body(api.PUT(route, { params: { path: at, header: await read() }, body: settings as never }))
+}
+
+function isReplaceable(earlier: NamedRows['bans'], ban: NamedSettings['bans']) {
+  const end = earlier.until_ms ?? Number.POSITIVE_INFINITY
+  if (end <= now()) return true
+  const whom = ({ client_id, user, address }: NamedSettings['bans']) =>
+    JSON.stringify([client_id ?? null, user ?? null, address ?? null])
+  return whom(earlier) === whom(ban) && end <= (ban.until_ms ?? Number.POSITIVE_INFINITY)
 }
 
 export const deleteNamed = (path: BrokerPath, kind: Named, name: string) =>

@@ -1,7 +1,26 @@
-import { expect, test } from 'vitest'
-import { asksForCode, codeToSend } from './account'
+import './pageAddress.testing'
+import { afterEach, expect, test, vi } from 'vitest'
+import { asksForCode, codeToSend, deletion } from './account'
 import { isLink, tokenOf } from './linkToken'
 import { Problem } from './problem'
+
+afterEach(() => vi.unstubAllGlobals())
+
+const refusal = (status: number) => Response.json({ status, detail: 'no' }, { status })
+
+test('a deletion whose answer was lost is done when the server does not know the person any more', async () => {
+  const answers = [() => Promise.reject(new TypeError('lost')), async () => refusal(401)]
+  vi.stubGlobal('fetch', () => answers.shift()?.())
+  const send = deletion()
+  await expect(send({ password: 'x' })).rejects.toMatchObject({ isOffline: true })
+  await send({ password: 'x' })
+})
+
+test('a deletion that is refused is not done', async () => {
+  vi.stubGlobal('fetch', async () => refusal(401))
+  const send = deletion()
+  for (const _ of [1, 2]) await expect(send({ password: 'x' })).rejects.toMatchObject({ status: 401 })
+})
 
 test.each([
   ['492 039', '492039'],

@@ -2,6 +2,7 @@
 
 import { queryOptions } from '@tanstack/react-query'
 import { api, body, type Schemas } from './client'
+import { isLost } from './once'
 import { Problem } from './problem'
 
 export type SecondFactor = Schemas['SecondFactor']
@@ -63,8 +64,23 @@ export const confirmAddress = (token: string) => body(api.POST('/me/email/confir
 export const ownAuditPage = (cursor: string | undefined, signal: AbortSignal) =>
   body(api.GET('/me/audit', { params: { query: { cursor, limit: 100 } }, signal }))
 
-export const deleteAccount = (proof: Schemas['DeleteAccount']) =>
-  body(api.POST('/me/delete', { body: proof }))
+export type DeleteProof = Schemas['DeleteAccount']
+
+/** Deletes the account. After a lost answer the server may not know the person any more: then it has done so. */
+export function deletion() {
+  let mayBeDone = false
+  return async (proof: DeleteProof) => {
+    try {
+      await body(api.POST('/me/delete', { body: proof }))
+    } catch (error) {
+      const isGone =
+        error instanceof Problem && error.status === 401 && !error.kind.includes(':second-factor-')
+      if (mayBeDone && isGone) return
+      mayBeDone ||= isLost(error)
+      throw error
+    }
+  }
+}
 
 /** Makes the account of a sign-up whose e-mail address the link confirms, and signs it in. */
 export const confirmSignUp = (token: string, password: string) =>

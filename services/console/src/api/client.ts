@@ -6,7 +6,7 @@ import createClient, { type Middleware } from 'openapi-fetch'
 import { learnClock } from '../lib/clock'
 import { firstAnswer } from './firstAnswers'
 import { answered, silent } from './link'
-import { changedMeanwhile, offline, Problem, problemOf } from './problem'
+import { changedMeanwhile, nameTaken, offline, Problem, problemOf } from './problem'
 import type { components, paths } from './schema'
 import { isSessionOver } from './sessionOver'
 
@@ -35,7 +35,7 @@ export const whenSignedOut = (listener: () => void) => {
 
 const SAFE = new Set(['GET', 'HEAD', 'OPTIONS'])
 // These answer 401 for a wrong password, not for an ended session.
-const WITHOUT_SESSION = /\/api\/v1\/(sign-in|sign-up|password-reset|me\/password)/
+const WITHOUT_SESSION = /\/api\/v1\/(sign-in|sign-up|password-reset)/
 
 const endsSession = ({ status, kind }: Problem, pathname: string) =>
   status === 401 && !WITHOUT_SESSION.test(pathname) && !kind.includes(':second-factor-')
@@ -74,12 +74,17 @@ const session: Middleware = {
   },
 }
 
-/** Ends a request that takes longer than `ANSWER_MS_MAX` as if the server were not reached. */
+/** Ends a request whose whole answer takes longer than `ANSWER_MS_MAX` as if the server were not reached. */
 async function withinLimit(request: Request) {
   const limit = new AbortController()
   const timer = setTimeout(() => limit.abort(new Error('no answer')), ANSWER_MS_MAX)
   try {
-    return await globalThis.fetch(request, { signal: AbortSignal.any([request.signal, limit.signal]) })
+    const answer = await globalThis.fetch(request, {
+      signal: AbortSignal.any([request.signal, limit.signal]),
+    })
+    const { status, statusText, headers } = answer
+    const content = await answer.arrayBuffer()
+    return new Response(content.byteLength > 0 ? content : null, { status, statusText, headers })
   } finally {
     clearTimeout(timer)
   }
@@ -109,9 +114,31 @@ export async function etagOf<T extends object>(
   fields: readonly (keyof T)[] = Object.keys(before) as (keyof T)[],
 ): Promise<string> {
   const { value, etag } = await asked
-  const said = (one: T) => JSON.stringify(fields.map((field) => one[field] ?? null))
-  if (said(value) !== said(before)) throw changedMeanwhile()
+  requireSame(value, before, fields)
   return etag
+}
+
+/** Fails when `now` differs from `before` in one of the `fields`. */
+export function requireSame<T extends object>(now: T, before: T, fields: readonly (keyof T)[]) {
+  const said = (one: T) => JSON.stringify(fields.map((field) => one[field] ?? null))
+  if (said(now) !== said(before)) throw changedMeanwhile()
+}
+
+/** Puts something that has a name. `before` is what the form has read; undefined: nothing of this name may be there. `overwrites`
+ * replaces what is there. */
+export async function putTagged<T extends object, R>(
+  put: (header: { 'If-Match': string } | { 'If-None-Match': string }) => Promise<R>,
+  read: () => Promise<Tagged<T>>,
+  before: T | undefined,
+  overwrites: boolean,
+): Promise<R> {
+  if (overwrites) return put({ 'If-Match': '*' })
+  if (before) return put({ 'If-Match': await etagOf(read(), before) })
+  try {
+    return await put({ 'If-None-Match': '*' })
+  } catch (error) {
+    throw error instanceof Problem && error.isConflict ? nameTaken() : error
+  }
 }
 
 /** A name for a request, so that a repeated click or a retry does nothing twice. */

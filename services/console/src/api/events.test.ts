@@ -132,6 +132,17 @@ test('a hidden page gives its stream back, and has it again when it is seen', as
   close()
 })
 
+test('a stream that is silent for too long has lost its connection, and opens again', async () => {
+  const asked = answers(open(':\n\n'), open('data: b\n\n'))
+  const { seen, close } = reader()
+  await vi.advanceTimersByTimeAsync(44_000)
+  expect(seen).toEqual(['open'])
+  await vi.advanceTimersByTimeAsync(4_000)
+  expect(asked).toHaveLength(2)
+  expect(seen).toEqual(['open', 'lost ', 'open', 'message b'])
+  close()
+})
+
 test('a closed stream says nothing more, and asks for nothing', async () => {
   const asked = answers(stream('data: a\n\n'))
   const { seen, close } = reader()

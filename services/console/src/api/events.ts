@@ -21,6 +21,9 @@ const REOPEN_MS = 2_000
 /** The same after a refusal without a time to wait: the limit of streams is reached until somebody closes one. */
 const REFUSED_MS = 10_000
 
+/** The server writes at least a comment each 15 s. A stream that is silent for longer has lost its connection. */
+const SILENT_MS_MAX = 45_000
+
 /** Reads the events of `url` until the returned function is called. */
 export function readEvents(url: string, reader: Reader): () => void {
   const { onLost, isKeptHidden = false } = reader
@@ -66,15 +69,46 @@ function pauseMs(refusal: Problem | null) {
 }
 
 /** Reads one answer to its end. Returns why the server refuses the stream; null if the stream was open or the server did not answer. */
-async function readOnce(url: string, { onOpen, onEvent }: Reader, signal: AbortSignal) {
+async function readOnce(url: string, reader: Reader, signal: AbortSignal) {
+  const silence = new AbortController()
+  let timer: ReturnType<typeof setTimeout> | undefined
+  const heard = () => {
+    clearTimeout(timer)
+    timer = setTimeout(() => silence.abort(), SILENT_MS_MAX)
+  }
+  heard()
+  try {
+    return await readUntil(url, reader, AbortSignal.any([signal, silence.signal]), { signal, heard })
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+interface Watched {
+  /** The page does not want the stream any more. */
+  signal: AbortSignal
+  /** Something has come. */
+  heard: () => void
+}
+
+async function readUntil(
+  url: string,
+  { onOpen, onEvent }: Reader,
+  ended: AbortSignal,
+  { signal, heard }: Watched,
+) {
   let response: Response
   try {
-    response = await fetch(url, { headers: { accept: 'text/event-stream' }, cache: 'no-store', signal })
+    response = await fetch(url, {
+      headers: { accept: 'text/event-stream' },
+      cache: 'no-store',
+      signal: ended,
+    })
   } catch {
     if (!signal.aborted) silent()
     return null
   }
-  if (signal.aborted) return null
+  if (ended.aborted) return null
   if (!response.ok || !response.body) {
     const problem = response.ok ? offline() : await refusalOf(response, url)
     return problem.isOffline ? null : problem
@@ -82,9 +116,14 @@ async function readOnce(url: string, { onOpen, onEvent }: Reader, signal: AbortS
   answered()
   onOpen?.()
   const texts = response.body.pipeThrough(new TextDecoderStream()).getReader()
+  const stop = () => void texts.cancel().catch(() => {})
+  ended.addEventListener('abort', stop)
   const parse = eventParser(onEvent)
   try {
-    for (let part = await texts.read(); !part.done; part = await texts.read()) parse(part.value)
+    for (let part = await texts.read(); !part.done; part = await texts.read()) {
+      heard()
+      parse(part.value)
+    }
   } catch {
     // The connection broke, or the page closed the stream.
   }

@@ -28,6 +28,22 @@ test('a request without an end fails after a minute, like one that does not reac
   expect(await asked).toMatchObject({ isOffline: true })
 })
 
+test('so does one whose answer begins and never ends', async () => {
+  vi.useFakeTimers()
+  vi.stubGlobal('fetch', async (request: Request, { signal }: RequestInit = {}) => {
+    if (request.method === 'GET') return Response.json({})
+    const start = (body: ReadableStreamDefaultController) =>
+      signal?.addEventListener('abort', () => body.error(signal.reason))
+    return new Response(new ReadableStream({ start }))
+  })
+  const asked = api.POST('/sign-out').then(
+    () => null,
+    (error) => error,
+  )
+  await vi.advanceTimersByTimeAsync(61_000)
+  expect(await asked).toMatchObject({ isOffline: true })
+})
+
 test('while the session is over, only a sign-in is sent', async () => {
   const sent = fakeServer({ status: 200, body: {} })
   setSessionOver(true)

@@ -3,6 +3,7 @@ import { environmentManager, QueryClient, QueryObserver } from '@tanstack/react-
 import { afterEach, expect, test, vi } from 'vitest'
 import {
   clearSession,
+  clientsWaitedFor,
   consolePages,
   consolePagesQuery,
   devicesOf,
@@ -104,4 +105,22 @@ test('a card counts pages when the number of connections changes, and otherwise 
   await vi.advanceTimersByTimeAsync(RECOUNT_MS.card)
   expect(asked).toHaveLength(3)
   stop()
+})
+
+test('a page that waits for a device of a user finds it behind many other clients', async () => {
+  const named = (client_id: string, user: string) => ({ client_id, user })
+  const many = Array.from({ length: 200 }, (_, number) => named(`a${number}`, 'other'))
+  vi.stubGlobal('fetch', async (request: Request) => {
+    const search = new URL(request.url).searchParams.get('search')
+    return Response.json(
+      search === null
+        ? { items: many, next_cursor: 'more' }
+        : { items: [named('z', search)], next_cursor: null },
+    )
+  })
+  const path = { organisation: 'o', broker: 'b' }
+  const { items, isCut } = await clientsWaitedFor(path, 'pump-7')
+  expect(isCut).toBe(true)
+  expect(items.at(-1)).toEqual(named('z', 'pump-7'))
+  expect((await clientsWaitedFor(path, undefined)).items).toEqual(many)
 })

@@ -32,6 +32,17 @@ export const clientsPage = (
     }),
   )
 
+const WAITED_FOR = 200
+
+/** Clients among which a page waits for a device: the first ones by client id, and those of `user`, whose ids may come after them. */
+export async function clientsWaitedFor(path: BrokerPath, user: string | undefined, signal?: AbortSignal) {
+  const first = await clientsPage(path, undefined, undefined, WAITED_FOR, signal)
+  const isCut = Boolean(first.next_cursor)
+  if (!isCut || user === undefined) return { items: first.items, isCut }
+  const own = await clientsPage(path, user, undefined, WAITED_FOR, signal)
+  return { items: [...first.items, ...own.items], isCut }
+}
+
 /** With more connections, their number changes all the time, so the pages are counted at an interval and not at each change. */
 const COUNTED_ANEW_MAX = 100
 const PAGES_COUNTED = 1_000

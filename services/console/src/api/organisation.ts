@@ -1,7 +1,8 @@
 // Members, invitations, API tokens and the audit log of an organisation.
 
 import { queryOptions } from '@tanstack/react-query'
-import { api, body, everything, type Schemas } from './client'
+import { api, body, everything, type Schemas, tagged } from './client'
+import { changedMeanwhile } from './problem'
 import type { Role } from './session'
 
 export type Member = Schemas['Member']
@@ -13,24 +14,29 @@ export type AuditPage = Schemas['List_AuditEntry']
 const AT = '/organisations/{organisation}'
 const ROWS_MAX = 2_000
 
+const membersPage = (organisation: string, signal?: AbortSignal) => (cursor: string | undefined) =>
+  body(
+    api.GET(`${AT}/members`, {
+      params: { path: { organisation }, query: { cursor, limit: 200 } },
+      signal,
+    }),
+  )
+
 export const membersQuery = (organisation: string) =>
   queryOptions({
     queryKey: ['org', organisation, 'members'],
-    queryFn: ({ signal }) =>
-      everything<Member>(
-        (cursor) =>
-          body(
-            api.GET(`${AT}/members`, {
-              params: { path: { organisation }, query: { cursor, limit: 200 } },
-              signal,
-            }),
-          ),
-        ROWS_MAX,
-      ),
+    queryFn: ({ signal }) => everything<Member>(membersPage(organisation, signal), ROWS_MAX),
   })
 
 export const changeMember = (organisation: string, user: string, role: Role) =>
   body(api.PATCH(`${AT}/members/{user}`, { params: { path: { organisation, user } }, body: { role } }))
+
+/** Gives a member the role of before, unless somebody has changed it since `saved`. */
+export async function changeMemberBack(organisation: string, saved: Member, earlier: Role) {
+  const { items } = await everything<Member>(membersPage(organisation), ROWS_MAX)
+  if (items.find(({ id }) => id === saved.id)?.role !== saved.role) throw changedMeanwhile()
+  return changeMember(organisation, saved.id, earlier)
+}
 
 export const removeMember = (organisation: string, user: string) =>
   body(api.DELETE(`${AT}/members/{user}`, { params: { path: { organisation, user } } }))
@@ -124,8 +130,15 @@ export const auditPage = (
     }),
   )
 
-export const rename = (organisation: string, name: string) =>
-  body(api.PATCH(AT, { params: { path: { organisation }, header: { 'If-Match': '*' } }, body: { name } }))
+export const rename = (organisation: string, name: string, etag = '*') =>
+  body(api.PATCH(AT, { params: { path: { organisation }, header: { 'If-Match': etag } }, body: { name } }))
+
+/** Takes a rename back, unless the organisation has another name than `saved` since. */
+export async function renameBack(organisation: string, saved: string, earlier: string) {
+  const { value, etag } = await tagged(api.GET(AT, { params: { path: { organisation } } }))
+  if (value.name !== saved) throw changedMeanwhile()
+  return rename(organisation, earlier, etag)
+}
 
 export const deleteOrganisation = (organisation: string) =>
   body(api.DELETE(AT, { params: { path: { organisation }, header: { 'If-Match': '*' } } }))

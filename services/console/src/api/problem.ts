@@ -6,6 +6,8 @@ type Shown = components['schemas']['Problem']
 /** If a busy server says that it has time within this many seconds, the page waits and tries again. Otherwise it shows a failure. */
 const BUSY_S_MAX = 10
 
+const TAKEN = 'taken'
+
 /** A request that did not work, as a text for the person who made it. */
 export class Problem extends Error {
   readonly status: number
@@ -44,6 +46,11 @@ export class Problem extends Error {
     return this.status === 412
   }
 
+  /** A form of something new found one of the same name. */
+  get isTaken() {
+    return this.kind === TAKEN
+  }
+
   /** The server was not reached at all. */
   get isOffline() {
     return this.status === 0
@@ -65,6 +72,10 @@ export async function orNull<T>(asked: Promise<T>): Promise<T | null> {
 
 export const changedMeanwhile = () =>
   new Problem({ status: 412, detail: 'Someone else, or you in another tab, changed it in the meantime' })
+
+/** Instead of the refusal of something new whose name is taken. */
+export const nameTaken = (detail = 'There is one of this name already') =>
+  new Problem({ status: 412, type: TAKEN, detail })
 
 export const offline = () => new Problem({ status: 0, detail: 'The server does not answer.' })
 

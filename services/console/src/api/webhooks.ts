@@ -2,7 +2,7 @@
 
 import { queryOptions } from '@tanstack/react-query'
 import type { BrokerPath } from './brokers'
-import { api, body, etagOf, everything, type Schemas, tagged } from './client'
+import { api, body, everything, putTagged, type Schemas, tagged } from './client'
 
 export type Webhook = Schemas['ShownWebhook']
 export type WebhookSettings = Schemas['WebhookSettings']
@@ -22,8 +22,8 @@ export const webhooksQuery = (path: BrokerPath) =>
       ),
   })
 
-/** `before` is what the form has read; undefined: nothing of this name may be there. `overwrites` replaces a change that somebody has saved since. */
-export async function putWebhook(
+/** `before` is what the form has read; undefined: nothing of this name may be there. `overwrites` replaces what somebody else has saved. */
+export function putWebhook(
   path: BrokerPath,
   name: string,
   settings: WebhookSettings,
@@ -31,12 +31,12 @@ export async function putWebhook(
   overwrites: boolean,
 ) {
   const at = { ...path, name }
-  const read = async () => {
-    if (before === undefined) return { 'If-None-Match': '*' }
-    if (overwrites) return { 'If-Match': '*' }
-    return { 'If-Match': await etagOf(tagged(api.GET(`${AT}/{name}`, { params: { path: at } })), before) }
-  }
-  return body(api.PUT(`${AT}/{name}`, { params: { path: at, header: await read() }, body: settings }))
+  return putTagged(
+    (header) => body(api.PUT(`${AT}/{name}`, { params: { path: at, header }, body: settings })),
+    () => tagged(api.GET(`${AT}/{name}`, { params: { path: at } })),
+    before,
+    overwrites,
+  )
 }
 
 export const deleteWebhook = (path: BrokerPath, name: string) =>

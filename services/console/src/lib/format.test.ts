@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { bytes, count, duration, milliseconds, money, plural, relative, si } from './format'
+import { bytes, count, duration, legible, milliseconds, money, plural, relative, si } from './format'
 
 test.each([
   [0, '0'],
@@ -32,6 +32,15 @@ test.each([
 ])('%s seconds are %s', (value, said) => {
   expect(duration(value)).toBe(said)
 })
+
+test.each([
+  ['pump-7', 'pump-7'],
+  ['מפעל 🏭 Werk', 'מפעל 🏭 Werk'],
+  ['pump-7\u{200B}', 'pump-7\\u{200B}'],
+  ['\u{202E}gnorw', '\\u{202E}gnorw'],
+  [' a  b\n', '\\u{20}a  b\\u{A}'],
+  ['\u{E0041}x', '\\u{E0041}x'],
+])('%j is shown as %s', (text, expected) => expect(legible(text)).toBe(expected))
 
 test.each([
   [1000, 1400, 'now'],

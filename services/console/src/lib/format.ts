@@ -31,9 +31,20 @@ export const count = (value: number) => String(value).replace(/\B(?=(\d{3})+$)/g
 /** "client CA own" is "Client CA own". */
 export const capitalised = (text: string) => text.charAt(0).toUpperCase() + text.slice(1)
 
+/** Characters that do not show, and those that turn the direction of text: a name with one of them looks like another name. The list is
+ * that of services/access/src/model/invalid.rs, and white space at an end. */
+const UNSEEN =
+  /(?:\u{34F}|[\p{Cc}\u{AD}\u{61C}\u{115F}\u{1160}\u{180E}\u{200B}-\u{200F}\u{2028}-\u{202E}\u{2060}-\u{206F}\u{2800}\u{3164}\u{FFA0}\u{FEFF}\u{FFF9}-\u{FFFB}\u{E0000}-\u{E0FFF}])+|^\s|\s$/gu
+
+/** A text that others have chosen, such as a client id, with `\u{200B}` for a character that does not show. */
+export const legible = (text: string) =>
+  text.replace(UNSEEN, (found) =>
+    Array.from(found, (one) => `\\u{${one.codePointAt(0)?.toString(16).toUpperCase()}}`).join(''),
+  )
+
 /** A long text as a row shows it. A topic may have thousands of bytes, and the browser measures all of them to cut one line. */
 export const cut = (text: string, charsMax = 300) =>
-  text.length > charsMax ? `${text.slice(0, charsMax)}…` : text
+  text.length > charsMax ? `${legible(text.slice(0, charsMax))}…` : legible(text)
 
 /** "1 message", "2 messages". */
 export const plural = (value: number, noun: string, nouns = `${noun}s`) =>

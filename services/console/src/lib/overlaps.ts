@@ -6,3 +6,11 @@ export const OVERLAPS = [
   { value: '604800', label: '7 days' },
   { value: '2592000', label: '30 days' },
 ]
+
+interface Rotated {
+  previous_secret_until_ms?: number | null
+}
+
+/** The time until which the previous password of a credential is valid, too; null: there is none. */
+export const previousUntil = ({ previous_secret_until_ms: until }: Rotated, now: number) =>
+  until != null && until > now ? until : null

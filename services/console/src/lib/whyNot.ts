@@ -2,6 +2,7 @@
 // Callers pass in the records of the API (incidents, the connection) and its answers of now (access test); nothing is fetched here.
 
 import type { Schemas } from '../api/client'
+import { legible } from './format'
 import { reasonText } from './incidents'
 import { ruleText } from './rules'
 
@@ -237,7 +238,7 @@ function passedText(check: Check, { user, method }: Connection) {
   const [kind, name] = method.split(/:(.*)/)
   if (kind === 'anonymous') return 'Accepted without credentials, because anonymous clients may connect.'
   const by = name ? `${kind} ${name}` : kind
-  return user ? `Known as user ${user}, by ${by}.` : `Accepted without a user name, by ${by}.`
+  return user ? `Known as user ${legible(user)}, by ${by}.` : `Accepted without a user name, by ${by}.`
 }
 
 function banText({ name, reason }: Ban) {

@@ -1,6 +1,6 @@
 import { Stack, Text } from '@mantine/core'
 import { type ReactNode, useState } from 'react'
-import { absolute, bytes } from '../lib/format'
+import { absolute, bytes, legible } from '../lib/format'
 import { hexOf, type Shape, shapeOf, shown, textOf } from '../lib/payload'
 import { Choice } from '../ui/Choice'
 import { Code } from '../ui/Code'
@@ -52,7 +52,7 @@ function Correlation({ data }: { data: Uint8Array }) {
 export function MessageView({ message }: { message: Message }) {
   const { topic, at, qos, retain, payload, properties } = message
   const users = Object.entries(properties?.userProperties ?? {}).flatMap(([name, values]) =>
-    [values].flat().map((value): [string, string] => [name, value]),
+    [values].flat().map((value): [string, string] => [`User property ${legible(name)}`, legible(value)]),
   )
   const rows: [string, ReactNode][] = [
     ['Topic', <Long key="topic" text={topic} what="topic" />],
@@ -61,8 +61,8 @@ export function MessageView({ message }: { message: Message }) {
     ['Retained', retain ? 'yes' : 'no'],
     ['Size', bytes(payload.length)],
   ]
-  if (properties?.contentType) rows.push(['Content type', properties.contentType])
-  if (properties?.responseTopic) rows.push(['Response topic', properties.responseTopic])
+  if (properties?.contentType) rows.push(['Content type', legible(properties.contentType)])
+  if (properties?.responseTopic) rows.push(['Response topic', legible(properties.responseTopic)])
   if (properties?.messageExpiryInterval !== undefined) {
     rows.push(['Message expiry', `${properties.messageExpiryInterval} s`])
   }

@@ -64,7 +64,11 @@ export function Publish({ client, status }: { client: LiveClient; status: Status
   const wrong = isTried ? problems : {}
   const change = (to: Partial<Draft>) => setDraft((before) => ({ ...before, ...to }))
 
+  const isSending = useRef(false)
   const publishing = useMutation({
+    onSettled: () => {
+      isSending.current = false
+    },
     mutationFn: async ({ topic, qos, retain, ...rest }: Draft) => {
       const { payload, properties } = messageOf({ topic, qos, retain, ...rest })
       setReceivedMs(null)
@@ -74,12 +78,16 @@ export function Publish({ client, status }: { client: LiveClient; status: Status
   const submit = (event: FormEvent) => {
     event.preventDefault()
     setTried(true)
-    if (Object.keys(problems).length === 0) publishing.mutate(draft)
+    // The second click of a double click may come before the button is drawn anew.
+    if (Object.keys(problems).length > 0 || isSending.current) return
+    isSending.current = true
+    publishing.mutate(draft)
   }
   const clear = () => {
     setDraft(EMPTY)
     setTried(false)
     publishing.reset()
+    isSending.current = false
   }
 
   return (

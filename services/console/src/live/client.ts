@@ -58,6 +58,11 @@ function codeOf(error: unknown): number | undefined {
   return typeof code === 'number' ? code : undefined
 }
 
+/** Whether trying again would not help. A person whose session has ended signs in again without leaving the page, and a problem without a
+ * kind is not of the API: a proxy may ask for a sign-in of its own. */
+const isFinal = ({ status, kind, message }: Problem) =>
+  kind !== '' && (status === 404 || (status === 403 && !message.includes('X-CSRF-Token')))
+
 export class LiveClient {
   readonly log = new MessageLog()
   /** By filter, why the broker refused to subscribe this page to it. */
@@ -98,10 +103,9 @@ export class LiveClient {
       this.#listen(this.#client, pass.clientId, () => this.open(url, newPass))
     } catch (error) {
       if (generation !== this.#generation) return
-      if (error instanceof Problem && error.status >= 400 && error.status < 500 && error.status !== 429) {
-        return this.#set({ kind: 'refused', why: error.message })
-      }
-      this.#lost('The server does not answer.', () => this.open(url, newPass))
+      const problem = error instanceof Problem && !error.isOffline ? error : undefined
+      if (problem && isFinal(problem)) return this.#set({ kind: 'refused', why: problem.message })
+      this.#lost(problem?.message ?? 'The server does not answer.', () => this.open(url, newPass))
     }
   }
 

@@ -29,7 +29,8 @@ export function NewBroker() {
   const client = useQueryClient()
   const navigate = useNavigate()
   const places = me.organisations.filter(({ role }) => may(role, 'brokers:write'))
-  const [organisation, setOrganisation] = useState(places[0]?.id ?? '')
+  // Anybody may invite a person into an organisation with the name of another one, so none of several is chosen for the person.
+  const [organisation, setOrganisation] = useState((places.length === 1 && places[0]?.id) || '')
   const [name, setName] = useState('My first broker')
   const create = useOnce(createBroker)
   const creating = useMutation({
@@ -74,15 +75,22 @@ export function NewBroker() {
             {places.length > 1 && (
               <Select
                 label="Organisation"
-                data={places.map(({ id, name }) => ({ value: id, label: name }))}
-                value={organisation}
+                description="Its owners have all rights at the broker."
+                placeholder="Choose one"
+                data={places.map(({ id, name }) => ({
+                  value: id,
+                  label: places.some((other) => other.id !== id && other.name === name)
+                    ? `${name} (id …${id.slice(-6)})`
+                    : name,
+                }))}
+                value={organisation || null}
                 onChange={(value) => setOrganisation(value ?? organisation)}
                 allowDeselect={false}
               />
             )}
             {creating.isError && !fields.display_name && <Failure error={creating.error} />}
             <Group gap="xs">
-              <Button type="submit" loading={creating.isPending}>
+              <Button type="submit" loading={creating.isPending} disabled={organisation === ''}>
                 Create broker
               </Button>
               <Button component={Link} to="/" search={{ all: true } as never} variant="default">
@@ -92,7 +100,7 @@ export function NewBroker() {
           </Stack>
         </form>
       </Panel>
-      <Terms organisation={organisation} />
+      {organisation !== '' && <Terms organisation={organisation} />}
     </Page>
   )
 }

@@ -24,6 +24,7 @@ export function SignIn() {
   return (
     <SignInSteps
       lead={next ? 'After you sign in, the page that you asked for opens.' : undefined}
+      next={next}
       onSignedIn={(session) => {
         signedIn(client, session)
         void navigate({ href: safeNext(next), replace: true })
@@ -35,10 +36,15 @@ export function SignIn() {
 interface SignInStepsProps {
   lead: string | undefined
   email?: string
+  /** The page that opens after a sign-in with the provider. */
+  next?: string | undefined
+  /** The sign-in stands over a page, which leaving the tab would lose. */
+  isOverPage?: boolean
   onSignedIn: (session: Session) => void
 }
 
-export function SignInSteps({ lead, email: known = '', onSignedIn: onSuccess }: SignInStepsProps) {
+export function SignInSteps(props: SignInStepsProps) {
+  const { lead, email: known = '', next, isOverPage = false, onSignedIn: onSuccess } = props
   const [email, setEmail] = useState(known)
   const [password, setPassword] = useState('')
   const [asksCode, setAsksCode] = useState(false)
@@ -90,11 +96,7 @@ export function SignInSteps({ lead, email: known = '', onSignedIn: onSuccess }: 
     <Card title="Sign in" lead={lead}>
       <Stack gap="md" mt="lg">
         {localLinkProblem && <Failure error={localLinkProblem} isOwnAccount />}
-        {ways?.provider && (
-          <Button component="a" href="/api/v1/sign-in/oidc" variant="default" fullWidth>
-            Sign in with {ways.provider.name}
-          </Button>
-        )}
+        {ways?.provider && <Provider name={ways.provider.name} next={next} isOverPage={isOverPage} />}
         {usesPasskeys && (
           <Button
             variant="default"
@@ -157,6 +159,31 @@ export function SignInSteps({ lead, email: known = '', onSignedIn: onSuccess }: 
     </Card>
   )
 }
+
+interface ProviderProps {
+  name: string
+  next: string | undefined
+  isOverPage: boolean
+}
+
+const Provider = ({ name, next, isOverPage }: ProviderProps) => (
+  <>
+    <Button
+      component="a"
+      href={`/api/v1/sign-in/oidc${next ? `?next=${encodeURIComponent(next)}` : ''}`}
+      target={isOverPage ? '_blank' : undefined}
+      variant="default"
+      fullWidth
+    >
+      Sign in with {name}
+    </Button>
+    {isOverPage && (
+      <Text size="sm" c="dimmed">
+        {name} opens in a new tab. Come back to this one when you are signed in.
+      </Text>
+    )}
+  </>
+)
 
 /** Room for spaces between the six digits, which `codeToSend` removes. */
 const CODE_LENGTH_MAX = 12

@@ -1,16 +1,19 @@
 import { Anchor, Button, Divider, Stack, Text, TextInput } from '@mantine/core'
-import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
+import { queryOptions, useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { type FormEvent, useState } from 'react'
-import { api, body, idempotencyKey, type Schemas } from '../api/client'
+import { api, body, type Schemas } from '../api/client'
 import { signInWithProvider } from '../api/identities'
 import { useOnce } from '../api/once'
 import { Problem } from '../api/problem'
 import { meQuery, signedIn, signOut, waysQuery } from '../api/session'
+import { legible } from '../lib/format'
+import { roleText } from '../lib/roles'
 import { Card } from '../shell/Card'
 import { failed } from '../ui/notify'
 import { PasswordInput } from '../ui/PasswordInput'
-import { Failure } from '../ui/State'
+import { Facts } from '../ui/Stat'
+import { Failure, Loaded } from '../ui/State'
 
 // The token of an invitation or of the server's first start. It must not stay in the browser's history.
 const token = location.hash.slice(1)
@@ -41,25 +44,65 @@ function NeedsLink() {
   )
 }
 
+const acceptInvitation = (invitation: Schemas['Acceptance'], key: string) =>
+  body(api.POST('/invitations/accept', { params: { header: { 'Idempotency-Key': key } }, body: invitation }))
+
+const offerQuery = queryOptions({
+  queryKey: ['invitation'],
+  queryFn: ({ signal }) => body(api.POST('/invitations/look', { body: { token }, signal })),
+})
+
+const Offer = ({
+  offered: { organisation, name, role, invited_by },
+}: {
+  offered: Schemas['OfferedInvitation']
+}) => (
+  <>
+    <Facts
+      rows={[
+        ['Organisation', legible(name)],
+        [
+          'Id',
+          <span key="id" className="mono">
+            {organisation}
+          </span>,
+        ],
+        ['Invited by', invited_by ?? 'unknown'],
+        ['Your role', roleText(role)],
+      ]}
+    />
+    <Text size="sm">
+      The audit log of the organisation then has your sign-ins, with address and browser. Accept only if you
+      know who invites you: anybody can give an organisation this name.
+    </Text>
+  </>
+)
+
 /** Asks a signed-in person to confirm that they join the organisation of the invitation. */
 function Accept({ name }: { name: string }) {
   const client = useQueryClient()
   const navigate = useNavigate()
+  const accept = useOnce(acceptInvitation)
   const accepting = useMutation({
-    mutationFn: () => {
-      const params = { header: { 'Idempotency-Key': idempotencyKey() } }
-      return body(api.POST('/invitations/accept', { params, body: { token } }))
-    },
+    mutationFn: () => accept({ token }),
     onSuccess: async () => {
       await client.invalidateQueries()
       await navigate({ to: '/', search: { all: true } })
     },
   })
+  const offer = useQuery(offerQuery)
   return (
-    <Card title="Join the organisation" lead={`You are signed in as ${name}.`}>
+    <Card title="Join an organisation" lead={`You are signed in as ${name}.`}>
       <Stack gap="md" mt="lg">
+        {offer.isLoadingError ? (
+          <Failure error={offer.error} retry={() => void offer.refetch()} isOwnAccount />
+        ) : (
+          <Loaded query={offer} height={160}>
+            {(offered) => <Offer offered={offered} />}
+          </Loaded>
+        )}
         {accepting.isError && <Failure error={accepting.error} isOwnAccount />}
-        <Button onClick={() => accepting.mutate()} loading={accepting.isPending}>
+        <Button onClick={() => accepting.mutate()} loading={accepting.isPending} disabled={!offer.data}>
           Accept the invitation
         </Button>
         <Button variant="default" onClick={() => void signOut(client).catch(failed)}>

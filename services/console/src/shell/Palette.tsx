@@ -19,7 +19,7 @@ import { useState } from 'react'
 import { brokerQuery, brokersQuery, useNamedBroker } from '../api/brokers'
 import { clientsPage, topicLevelsQuery } from '../api/live'
 import { meQuery, signOut } from '../api/session'
-import { plural } from '../lib/format'
+import { legible, plural } from '../lib/format'
 import { failed } from '../ui/notify'
 import { accessOffers, mayCreateBroker } from './offers'
 import { type Group, PaletteDialog } from './PaletteDialog'
@@ -73,8 +73,8 @@ function useClients(broker: string | undefined, query: string): Group & { isSett
   const actions = (search === '' ? [] : (data?.items ?? [])).map(
     ({ client_id, user }): SpotlightActionData => ({
       id: `client ${client_id}`,
-      label: client_id,
-      description: user ? `Client, user ${user}` : 'Client',
+      label: legible(client_id),
+      description: user ? `Client, user ${legible(user)}` : 'Client',
       keywords: [query],
       leftSection: <IconDevices size={18} stroke={1.6} />,
       onClick: () =>

@@ -36,6 +36,7 @@ export function SessionOver({ me }: { me: Session }) {
         <SignInSteps
           lead="Your session has ended. Sign in to continue on this page. What you have typed is kept."
           email={me.user.email ?? ''}
+          isOverPage
           onSignedIn={(session) => signedInAgain(client, session)}
         />
       </CardInDialog>

@@ -1,5 +1,6 @@
 import { useRouter } from '@tanstack/react-router'
 import type { MouseEvent } from 'react'
+import { legible } from '../lib/format'
 import classes from './ui.module.css'
 
 /** A client id, on its way to the page of the client. Lists draw thousands of these, so it is a plain link. */
@@ -12,8 +13,8 @@ export function ClientLink({ broker, id }: { broker: string; id: string }) {
     history.push(href)
   }
   return (
-    <a href={href} onClick={open} className={`mono ${classes.link}`} title={id}>
-      {id}
+    <a href={href} onClick={open} className={`mono ${classes.link}`} title={legible(id)}>
+      {legible(id)}
     </a>
   )
 }

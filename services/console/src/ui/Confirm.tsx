@@ -2,6 +2,8 @@ import { Button, Group, Modal, Stack, Text, TextInput } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
 import { useMutation } from '@tanstack/react-query'
 import { type ReactNode, useRef, useState } from 'react'
+import { legible } from '../lib/format'
+import { useHold } from './hold'
 import { Failure } from './State'
 
 interface ConfirmProps {
@@ -38,11 +40,13 @@ export function Confirm({ verb, title, loses, name, act, onDone, children }: Con
     acting.reset()
     open()
   }
-  const isRight = name === undefined || typed === name
+  useHold(isOpen)
+  // A character that does not show cannot be typed.
+  const isRight = name === undefined || typed === name || typed === legible(name)
   return (
     <>
       {children(begin)}
-      <Modal opened={isOpen} onClose={close} title={title}>
+      <Modal opened={isOpen} onClose={close} title={legible(title)}>
         <form
           onSubmit={(event) => {
             event.preventDefault()
@@ -57,7 +61,7 @@ export function Confirm({ verb, title, loses, name, act, onDone, children }: Con
             </Text>
             {name !== undefined && (
               <TextInput
-                label={`Type ${name} to confirm`}
+                label={`Type ${legible(name)} to confirm`}
                 value={typed}
                 onChange={(event) => setTyped(event.currentTarget.value)}
                 autoComplete="off"

@@ -3,6 +3,7 @@ import { useMutation } from '@tanstack/react-query'
 import { type ReactNode, useEffect, useRef, useState } from 'react'
 import { Problem } from '../api/problem'
 import { Confirm } from './Confirm'
+import { useHold } from './hold'
 import { Failure } from './State'
 
 interface FormProps<T> {
@@ -50,8 +51,10 @@ export function Form<T>({
     acting.mutate(overwrites)
   }
   const isSlow = useSlow(acting.isPending)
-  const isConflict = acting.error instanceof Problem && acting.error.isConflict
-  const wrong = acting.error instanceof Problem ? acting.error.fields : {}
+  useHold(acting.isPending)
+  const problem = acting.error instanceof Problem ? acting.error : undefined
+  const isConflict = problem?.isConflict ?? false
+  const wrong = problem?.fields ?? {}
   const form = (submit: () => void) => (
     <form
       onSubmit={(event) => {
@@ -64,7 +67,7 @@ export function Form<T>({
       <Stack gap="md">
         {children(wrong)}
         {acting.isError && !isConflict && <Failure error={acting.error} />}
-        {isConflict && <Conflict overwrite={() => send(true)} />}
+        {isConflict && <Conflict isNew={problem?.isTaken ?? false} overwrite={() => send(true)} />}
         <Text size="sm" c="dimmed" role="status" hidden={!isSlow}>
           {isSlow && 'The server is taking a long time to answer. Your input is kept.'}
         </Text>
@@ -110,14 +113,26 @@ function useSlow(isPending: boolean) {
   return isSlow
 }
 
-const Conflict = ({ overwrite }: { overwrite: () => void }) => (
-  <Alert color="orange" variant="light" role="alert" title="It has changed since you opened it">
+interface ConflictProps {
+  /** The form is of something new. */
+  isNew: boolean
+  overwrite: () => void
+}
+
+const Conflict = ({ isNew, overwrite }: ConflictProps) => (
+  <Alert
+    color="orange"
+    variant="light"
+    role="alert"
+    title={isNew ? 'There is one of this name already' : 'It has changed since you opened it'}
+  >
     <Text size="sm">
-      Another tab or person saved a change after this form was opened. Your input is still here. Reload the
-      page to see their change, or replace it with yours.
+      {isNew
+        ? 'Another tab or person created it, or an attempt of yours whose answer did not arrive. Your input is still here. Reload the page to see what is there, or replace it with yours.'
+        : 'Another tab or person saved a change after this form was opened. Your input is still here. Reload the page to see their change, or replace it with yours.'}
     </Text>
     <Button size="xs" variant="default" mt="xs" onClick={overwrite}>
-      Replace their change
+      {isNew ? 'Replace it' : 'Replace their change'}
     </Button>
   </Alert>
 )

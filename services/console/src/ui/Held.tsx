@@ -5,13 +5,11 @@ interface HeldProps<T> {
   children: (held: T, setTouched: (isTouched: boolean) => void) => ReactNode
 }
 
-const etagOf = (one: { etag: string } | null) => one?.etag
-
 /** The value that a form began with. A later one of the server takes its place only while nothing is typed: a page is loaded again
- * whenever a person comes back to its tab. */
-export function Held<T extends { etag: string } | null>({ latest, children }: HeldProps<T>) {
+ * whenever a person comes back to its tab. A person whose role has changed may see more of the value under the same ETag. */
+export function Held<T>({ latest, children }: HeldProps<T>) {
   const [held, setHeld] = useState(latest)
   const [isTouched, setTouched] = useState(false)
-  if (!isTouched && etagOf(held) !== etagOf(latest)) setHeld(latest)
+  if (!isTouched && held !== latest) setHeld(latest)
   return children(held, setTouched)
 }

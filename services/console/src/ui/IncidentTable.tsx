@@ -1,7 +1,7 @@
 import { Badge, Text } from '@mantine/core'
 import { useMediaQuery } from '@mantine/hooks'
 import type { Incident } from '../api/live'
-import { count } from '../lib/format'
+import { count, legible } from '../lib/format'
 import { KINDS, reasonText } from '../lib/incidents'
 import { ClientLink } from './ClientLink'
 import { type Column, Rows } from './Rows'
@@ -16,7 +16,7 @@ function Client({ broker, incident: { client_id, user } }: { broker: string; inc
   if (client_id) return <ClientLink broker={broker} id={client_id} />
   return (
     <Text span c="dimmed">
-      {user ? `user ${user}` : 'several'}
+      {user ? `user ${legible(user)}` : 'several'}
     </Text>
   )
 }

@@ -1,6 +1,7 @@
 import { Group, Text, Title } from '@mantine/core'
 import { useDocumentTitle } from '@mantine/hooks'
 import { createContext, type ReactNode, useContext, useEffect } from 'react'
+import { legible } from '../lib/format'
 import { announcePage } from './announce'
 import classes from './ui.module.css'
 
@@ -22,7 +23,8 @@ interface PageProps {
 
 export function Page({ title, lead, actions, children, isNarrow }: PageProps) {
   const scope = useContext(TitleScope)
-  const names = scope && scope !== title ? [title, scope] : [title]
+  const said = legible(title)
+  const names = scope && scope !== title ? [said, scope] : [said]
   useDocumentTitle([...names, 'Millrace'].join(' · '))
   const name = names.join(', ')
   useEffect(() => announcePage(name), [name])
@@ -30,7 +32,7 @@ export function Page({ title, lead, actions, children, isNarrow }: PageProps) {
     <div className={classes.page} data-narrow={isNarrow || undefined}>
       <Group justify="space-between" align={lead ? 'flex-start' : 'center'} gap="sm" mb="lg">
         <div className={classes.heading}>
-          <Title order={1}>{title}</Title>
+          <Title order={1}>{said}</Title>
           {lead && (
             <Text c="dimmed" size="sm" mt={4}>
               {lead}

@@ -1,8 +1,10 @@
 import { notifications } from '@mantine/notifications'
 import { Problem } from '../api/problem'
+import { legible } from '../lib/format'
 
 /** Says that something was done. */
-export const done = (message: string) => notifications.show({ message, color: 'mill', autoClose: 4000 })
+export const done = (message: string) =>
+  notifications.show({ message: legible(message), color: 'mill', autoClose: 4000 })
 
 /** Says that a change of a broker was saved, and in how many ms it is in force; null: unknown. */
 export function saved(message: string, inForceMs: number | null) {

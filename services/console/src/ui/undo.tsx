@@ -2,6 +2,7 @@
 
 import { Button, Group } from '@mantine/core'
 import { notifications } from '@mantine/notifications'
+import { legible } from '../lib/format'
 import { done, failed } from './notify'
 
 /** Long enough to reach the button with the keyboard. While the pointer is over the note, it stays. */
@@ -30,7 +31,7 @@ function undoNote(id: string, message: string, undo: Undo) {
   latest = { id, run }
   return (
     <Group justify="space-between" wrap="nowrap" gap="sm">
-      <span>{message}</span>
+      <span>{legible(message)}</span>
       <Button size="compact-sm" variant="default" onClick={run} aria-keyshortcuts="Control+Z">
         Undo
       </Button>

@@ -4,10 +4,14 @@
 //! the browser back to the callback, which checks the cookie, and then either signs the person in or asks them to
 //! confirm the account.
 
+mod window;
+
+use std::net::IpAddr;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 use utoipa::{IntoParams, ToSchema};
@@ -19,13 +23,15 @@ use super::extract::{AuthenticatedCaller, CallerSource, Input, Path, Query, Sour
 use super::headers::location;
 use super::problem::{ApiResult, Problem};
 use super::{Api, List, accounts::with_cookie};
-use crate::domain::{ConnectIdentity, LinkedIdentity, Page, Principal, SignUpBy};
+use crate::domain::{ConnectIdentity, LinkedIdentity, Page, Principal, RequestSource, SignUpBy};
 use crate::limits::UNAUTHENTICATED_BODY_BYTES_MAX;
 use crate::oidc::{OidcError, Provider};
 use crate::secret::{self, Secret};
 
 /// Purpose in the cookie: to connect an account; any other is to sign in.
 const CONNECT: &str = "connect";
+/// Purpose in the cookie: to sign in, and to open a page of the console afterwards.
+const OPEN: &str = "open";
 const TO_CONFIRM: &str = "/me?identity=pending";
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -86,9 +92,10 @@ pub(crate) struct GoOn {
     location: String,
 }
 
-/// Parameters of earlier versions, which callers now send in a POST.
+/// `token` and `connect` are of earlier versions; callers now send them in a POST.
 #[derive(Deserialize, IntoParams)]
-struct FormerParameters {
+struct BeginParameters {
+    next: Option<String>,
     #[param(value_type = Option<String>)]
     token: Option<serde::de::IgnoredAny>,
     #[param(value_type = Option<String>)]
@@ -130,12 +137,22 @@ async fn ways(State(api): State<Api>) -> Json<Ways> {
 
 /// Sends a browser to the provider, to sign in.
 #[utoipa::path(get, path = "/sign-in/oidc", tag = "people", security(()),
+    params(("next" = Option<String>, Query, description = "Path of the console that opens after the sign-in.")),
     responses((status = 303, description = "Go to the provider"),
         (status = 404, description = "There is none here", body = Problem, content_type = "application/problem+json")))]
 async fn begin(
     State(api): State<Api>,
     SourceAddress(address): SourceAddress,
-    Query(FormerParameters { token, connect }): Query<FormerParameters>,
+    headers: HeaderMap,
+    Query(parameters): Query<BeginParameters>,
+) -> Response {
+    window::shown(&headers, to_provider(&api, address, parameters).await)
+}
+
+async fn to_provider(
+    api: &Api,
+    address: Option<IpAddr>,
+    BeginParameters { next, token, connect }: BeginParameters,
 ) -> ApiResult<(StatusCode, HeaderMap)> {
     // Otherwise a link on another site could make a browser join an organisation or connect an account.
     if token.is_some() {
@@ -148,7 +165,9 @@ async fn begin(
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }
     api.rates().unauthenticated(address)?;
-    let (to, mut headers) = leave(&api, &journey()?, "sign-in", "").await?;
+    let with = next.as_deref().and_then(window::encoded);
+    let errand = if with.is_some() { OPEN } else { "sign-in" };
+    let (to, mut headers) = leave(api, &journey()?, errand, &with.unwrap_or_default()).await?;
     let broken = |_| {
         Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -203,10 +222,19 @@ async fn finish(
     CallerSource(source): CallerSource,
     headers: HeaderMap,
     Query(back): Query<Back>,
+) -> Response {
+    window::shown(&headers, from_provider(&api, &source, &headers, back).await)
+}
+
+async fn from_provider(
+    api: &Api,
+    source: &RequestSource,
+    headers: &HeaderMap,
+    back: Back,
 ) -> ApiResult<(StatusCode, HeaderMap)> {
-    let provider = provider(&api)?;
+    let provider = provider(api)?;
     api.rates().password(source.address)?;
-    let note = cookie::read(&headers, Cookie::Oidc, api.is_secure()).ok_or_else(not_begun)?;
+    let note = cookie::read(headers, Cookie::Oidc, api.is_secure()).ok_or_else(not_begun)?;
     let mut parts = note.expose().splitn(3, '.');
     let (Some(secret), Some(errand), Some(with)) = (parts.next(), parts.next(), parts.next()) else {
         return Err(not_begun());
@@ -233,15 +261,17 @@ async fn finish(
         let user = api.control().permitted(with, &Secret::from(secret))?.ok_or_else(not_begun)?;
         let link = api.control().link(user, visitor)?;
         let mut headers = HeaderMap::from_iter([(header::LOCATION, HeaderValue::from_static(TO_CONFIRM))]);
-        with_cookie(&api, &mut headers, Cookie::Link, Some(&link))?;
-        with_cookie(&api, &mut headers, Cookie::Oidc, None)?;
+        with_cookie(api, &mut headers, Cookie::Link, Some(&link))?;
+        with_cookie(api, &mut headers, Cookie::Oidc, None)?;
         return Ok((StatusCode::SEE_OTHER, headers));
     }
-    let token = Some(with).filter(|token| !token.is_empty()).map(Secret::from);
-    let signed_in = api.control().welcome(&visitor, token.as_ref(), &source).await?;
-    let mut headers = HeaderMap::from_iter([(header::LOCATION, HeaderValue::from_static("/"))]);
-    with_cookie(&api, &mut headers, Cookie::SignIn, Some(&signed_in.secret))?;
-    with_cookie(&api, &mut headers, Cookie::Oidc, None)?;
+    let token = Some(with).filter(|token| errand != OPEN && !token.is_empty()).map(Secret::from);
+    let signed_in = api.control().welcome(&visitor, token.as_ref(), source).await?;
+    let page = Some(with).filter(|_| errand == OPEN).and_then(window::page);
+    let page = page.unwrap_or(HeaderValue::from_static("/"));
+    let mut headers = HeaderMap::from_iter([(header::LOCATION, page)]);
+    with_cookie(api, &mut headers, Cookie::SignIn, Some(&signed_in.secret))?;
+    with_cookie(api, &mut headers, Cookie::Oidc, None)?;
     Ok((StatusCode::SEE_OTHER, headers))
 }
 

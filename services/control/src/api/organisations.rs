@@ -18,7 +18,7 @@ use super::problem::{ApiResult, Problem};
 use super::{Api, InOrganisation, List, query};
 use crate::domain::{
     AuditEntry, AuditFilter, Invitation, Member, MemberChange, Membership, NewInvitation, NewOrganisation,
-    Once, Organisation, Permission,
+    OfferedInvitation, Once, Organisation, Permission,
 };
 use crate::limits::{SEARCH_BYTES_MAX, TIME_MS_MAX, TOO_LATE};
 use crate::secret::Secret;
@@ -31,6 +31,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(change_member, remove_member))
         .routes(routes!(list_invitations, invite))
         .routes(routes!(delete_invitation))
+        .routes(routes!(offered_invitation))
         .routes(routes!(accept_invitation))
         .routes(routes!(list_audit_entries))
         .routes(routes!(list_own_audit_entries))
@@ -221,6 +222,17 @@ async fn delete_invitation(
 ) -> ApiResult<StatusCode> {
     api.control().delete_invitation(&caller, organisation, invitation, &once).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Shows an invitation to the invited person, before they accept it.
+#[utoipa::path(post, path = "/invitations/look", tag = "organisations", request_body = Acceptance,
+    responses((status = 200, description = "The invitation", body = OfferedInvitation)))]
+async fn offered_invitation(
+    State(api): State<Api>,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
+    Input { value, .. }: Input<Acceptance>,
+) -> ApiResult<Json<OfferedInvitation>> {
+    Ok(Json(api.control().offered_invitation(&caller, &value.token).await?))
 }
 
 /// Accepts an invitation: you become a member.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use axum::Json;
+use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -226,6 +227,23 @@ impl From<Error> for Problem {
             }
             _ => problem,
         }
+    }
+}
+
+impl Problem {
+    /// The same as a page with a link that leads on, for a browser that a link or a redirect has sent here.
+    pub(crate) fn into_page(self) -> Response {
+        let detail = self.detail.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        let page = format!(
+            "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n\
+             <meta name=\"color-scheme\" content=\"light dark\">\n<title>It did not work</title>\n<h1>It did not work</h1>\n\
+             <p>{}: {detail}.</p>\n<p><a href=\"/\">Go to the console</a></p>\n",
+            self.title
+        );
+        let (mut parts, _) = self.into_response().into_parts();
+        parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+        parts.headers.remove(header::CONTENT_LENGTH);
+        Response::from_parts(parts, Body::from(page))
     }
 }
 

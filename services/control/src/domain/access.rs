@@ -14,7 +14,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::difference::{difference, with, without_secrets};
+use super::difference::{difference, with, with_secrets, without_secrets};
 use super::parts::{Precondition, Versioned, check_group};
 use super::{BrokerRef, Caller, Control, Error, Once, Permission, Result, authorise, brokers, plans};
 use crate::secret::is_not_shown;
@@ -62,7 +62,8 @@ const BY_SETTINGS: &str = "cannot be set to true: no request gives a broker back
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccessWebhook {
-    /// URL that receives the requests, by POST.
+    /// URL that receives the requests, by POST. Callers without `access:write` see `(hidden)` instead of its path; sent
+    /// back, the URL stays.
     pub url: String,
     /// Key that signs the body (HMAC-SHA-256). It is never shown; left out, it stays as it is; an empty one removes it.
     #[serde(default, skip_serializing_if = "is_not_shown")]
@@ -140,7 +141,7 @@ impl AccessSettings {
         if by_settings {
             return Err(Error::field("by_settings", BY_SETTINGS));
         }
-        let webhook = webhook.map(|webhook| webhook.record(old.webhook.as_ref()));
+        let webhook = webhook.map(|webhook| webhook.record(old.webhook.as_ref())).transpose()?;
         let (limits, ceiling) = (old.limits.clone(), old.ceiling.clone());
         Ok(Access {
             anonymous,
@@ -158,13 +159,14 @@ impl AccessSettings {
 }
 
 impl AccessWebhook {
-    fn record(self, old: Option<&WebhookAuth>) -> WebhookAuth {
+    fn record(self, old: Option<&WebhookAuth>) -> Result<WebhookAuth> {
         let Self { url, signing_key, timeout_ms, cache_s, group } = self;
+        let url = with_secrets("webhook.url", &url, old.map(|old| &*old.url))?;
         let signing_key = match signing_key {
             None => old.and_then(|old| old.signing_key.clone()),
             given => given.filter(|key| !key.expose().is_empty()),
         };
-        WebhookAuth { url, signing_key, timeout_ms, cache_s, group }
+        Ok(WebhookAuth { url, signing_key, timeout_ms, cache_s, group })
     }
 }
 

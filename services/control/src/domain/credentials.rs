@@ -102,7 +102,8 @@ pub struct CredentialChange {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rotation {
-    /// Time for which the previous secret stays valid too, in seconds: at most 30 days.
+    /// Time for which the previous secret stays valid too, in seconds: at most 30 days. It is then valid in CONNECT only, not
+    /// for SCRAM. While a secret is previous, 0 is the only time that is allowed.
     #[serde(default)]
     #[schema(maximum = 2_592_000)]
     pub overlap_s: u32,
@@ -169,7 +170,7 @@ impl Control {
                 };
                 record.validate()?;
                 check_end(input.expires_at_ms, change.now_ms)?;
-                check_look(&record.user)?;
+                names::plain(&record.user).map_err(|what| Error::field("user", what))?;
                 check_group(tx, broker.id, "group", input.group.as_deref()).await?;
                 let all = accounts::credentials(broker.id);
                 let user = input.user.as_bytes();
@@ -205,6 +206,7 @@ impl Control {
                 record.enabled = input.enabled;
                 record.expires_at_ms = input.expires_at_ms;
                 record.client_id.clone_from(&input.client_id);
+                Ok(())
             })
             .await?;
         Ok(changed.0)
@@ -232,12 +234,14 @@ impl Control {
                 None,
                 said,
                 |record, now_ms| {
+                    keep_previous(record, input.overlap_s, now_ms)?;
                     let until_ms = now_ms + u64::from(input.overlap_s) * 1_000;
                     let before = record.secret.replace(check.secret.clone());
                     let overlaps = before.filter(|_| input.overlap_s > 0);
                     record.previous_secret = overlaps.map(|secret| PreviousSecret { secret, until_ms });
                     let has_scram = input.scram.unwrap_or(record.scram.is_some());
                     record.scram = check.scram.clone().filter(|_| has_scram);
+                    Ok(())
                 },
             )
             .await?;
@@ -273,7 +277,7 @@ impl Control {
         action: &str,
         seen: Option<Precondition>,
         said: &serde_json::Value,
-        edit: impl Fn(&mut model::Credential, u64),
+        edit: impl Fn(&mut model::Credential, u64) -> Result<()>,
     ) -> Result<(Versioned<CredentialInfo>, Uuid)> {
         let edit = &edit;
         self.change(caller.into(), once, |change| async move {
@@ -285,7 +289,7 @@ impl Control {
                 seen.check(Some(version))?;
             }
             let before = record.clone();
-            edit(&mut record, change.now_ms);
+            edit(&mut record, change.now_ms)?;
             record.validate_change(&before)?;
             if record.expires_at_ms != before.expires_at_ms {
                 check_end(record.expires_at_ms, change.now_ms)?;
@@ -353,9 +357,16 @@ async fn get(
     record.ok_or(Error::NotFound("credential"))
 }
 
-/// A new user name must not look like another one. Names that exist keep working.
-fn check_look(user: &str) -> Result<()> {
-    names::plain(user).map_err(|what| Error::field("user", what))
+/// Refuses a rotation that would end a previous password before its time, because devices may still use it.
+fn keep_previous(record: &model::Credential, overlap_s: u32, now_ms: u64) -> Result<()> {
+    let until_ms = record.previous_secret.as_ref().map_or(0, |previous| previous.until_ms);
+    if overlap_s == 0 || until_ms <= now_ms {
+        return Ok(());
+    }
+    Err(Error::Conflict(format!(
+        "the password before this one is valid until {until_ms} (unix milliseconds), and devices may still use it: rotate \
+         after that, or with overlap_s 0, which ends both passwords now"
+    )))
 }
 
 /// Refuses a new user name that looks like one of the broker.

@@ -1,5 +1,6 @@
 //! Computes the difference between two versions of a record, for the audit log. It contains no secrets and has a bounded size.
 
+use millrace_access::model::Invalid;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -33,6 +34,24 @@ pub(super) fn without_secrets(url: &str) -> String {
     match &rest[host.len()..] {
         "" | "/" => url.to_owned(),
         _ => format!("{scheme}://{host}/{HIDDEN}"),
+    }
+}
+
+/// The URL that a change stores. A caller who reads `stored` without its secrets and sends that back keeps it. Any other URL
+/// without its secrets is refused, because the server would call it.
+pub(super) fn with_secrets(
+    field: &str,
+    given: &str,
+    stored: Option<&str>,
+) -> std::result::Result<String, Vec<Invalid>> {
+    match stored {
+        Some(stored) if given == stored || given == without_secrets(stored) => Ok(stored.to_owned()),
+        _ if given.strip_suffix(HIDDEN).is_some_and(|rest| rest.ends_with('/')) => {
+            let what =
+                format!("ends in {HIDDEN}, which stands for a path that is not shown: send the whole URL");
+            Err(vec![Invalid { field: field.into(), what }])
+        }
+        _ => Ok(given.to_owned()),
     }
 }
 
@@ -127,6 +146,21 @@ mod tests {
             ("h.test/secret", "(hidden)"),
         ] {
             assert_eq!(without_secrets(url), expected);
+        }
+    }
+
+    #[test]
+    fn a_url_that_was_read_without_its_secrets_stays_and_never_replaces_another() {
+        let whole = "https://h.test/a?token=b";
+        for (given, stored, expected) in [
+            ("https://h.test/(hidden)", Some(whole), Some(whole)),
+            ("https://h.test/c", Some(whole), Some("https://h.test/c")),
+            ("https://h.test/(hidden)", Some("https://h.test/"), None),
+            ("https://other.test/(hidden)", Some(whole), None),
+            ("https://h.test/(hidden)", None, None),
+            ("https://h.test/c", None, Some("https://h.test/c")),
+        ] {
+            assert_eq!(with_secrets("url", given, stored).ok().as_deref(), expected, "{given} {stored:?}");
         }
     }
 }

@@ -19,7 +19,7 @@ use super::change::Change;
 use super::check::{FieldErrors, room};
 use super::{
     Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Role, authorise, members, operator,
-    web_sessions,
+    organisations, web_sessions,
 };
 use crate::limits::{INVITATION_MS, INVITATIONS_MAX};
 use crate::secret::{Hash, Purpose, Secret};
@@ -50,6 +50,20 @@ pub struct NewInvitation {
     pub email: String,
     /// Their role once they accept.
     pub role: Role,
+}
+
+/// An invitation, as the invited person sees it before accepting.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct OfferedInvitation {
+    pub organisation: Uuid,
+    /// Name of the organisation. Its owners choose it, and several organisations may have the same.
+    #[schema(example = "Plant 7")]
+    pub name: String,
+    /// Your role once you accept.
+    pub role: Role,
+    /// E-mail address of the person who made it; null: the person has none, or no account any more.
+    #[schema(example = "ann@example.org")]
+    pub invited_by: Option<String>,
 }
 
 const INVITATIONS: BySecret = BySecret { all: accounts::invitations, index: accounts::invitation_hashes };
@@ -150,6 +164,26 @@ impl Control {
         self.change(caller.into(), once, |change| async move {
             web_sessions::still_there(&change.tx, sign_in, change.now_ms, Read::Serializable).await?;
             self.take_invitation(&change, secret, user).await
+        })
+        .await
+    }
+
+    /// Checks what [`Self::accept_invitation`] checks.
+    pub async fn offered_invitation(&self, caller: &Caller, secret: &Secret) -> Result<OfferedInvitation> {
+        let (user, sign_in) = person_of(caller)?;
+        let (hash, now_ms) = (self.invitation_hash(secret)?, self.now_ms());
+        self.look(|tx| async move {
+            web_sessions::still_there(&tx, sign_in, now_ms, Read::Snapshot).await?;
+            let email = shown_person(&tx, user).await?.and_then(|user| user.email);
+            let (organisation, InvitationRecord { shown, .. }) =
+                find(&tx, &hash, email.as_deref(), now_ms).await?;
+            let found = organisations::find(&tx, organisation, Read::Snapshot).await?.ok_or_else(gone)?;
+            let maker = match shown.made_by {
+                Some(maker) => shown_person(&tx, maker).await?,
+                None => None,
+            };
+            let invited_by = maker.and_then(|maker| maker.email);
+            Ok(OfferedInvitation { organisation, name: found.value.name, role: shown.role, invited_by })
         })
         .await
     }

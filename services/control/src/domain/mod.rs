@@ -90,7 +90,7 @@ pub use error::{Error, Result};
 pub use former::FormerTenant;
 pub use history::{Drops, HistoryPoint, HistorySpan, HistoryStep, HistoryValues, Latency, MetricsHistory};
 pub use incidents::{Incident, IncidentKind};
-pub use invitations::{Invitation, NewInvitation};
+pub use invitations::{Invitation, NewInvitation, OfferedInvitation};
 pub use members::{Member, MemberChange};
 pub use on_folder::{OnFolder, note_on_folder};
 pub use operator::{LoudTenant, Loudest, NewSuspension, PodLease, Suspension, Tenant, TenantBroker};

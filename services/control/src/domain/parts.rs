@@ -2,6 +2,9 @@
 //!
 //! The operations are the same for all kinds; the trait [`BrokerPart`] holds what differs.
 
+use std::collections::HashSet;
+
+use bytes::Bytes;
 use millrace_access::jwt::Issuer;
 use millrace_access::model::{Ban, Checked, ClientCa, Group, Invalid, JwtIssuer, JwtKey};
 use millrace_access::x509::Authority;
@@ -44,6 +47,8 @@ pub(crate) trait BrokerPart: Clone + Serialize + DeserializeOwned + Send + Sync 
     const MAX: usize;
     /// Bytes in JSON of all parts of this kind, because every pod that serves the broker holds them.
     const BYTES_MAX: usize = PARTS_BYTES_MAX;
+    /// Whether parts of this kind can have an end. A full list then loses those that have ended.
+    const ENDS: bool = false;
 
     fn all(broker: BrokerId) -> Collection;
     fn check(&self) -> Checked;
@@ -56,6 +61,9 @@ pub(crate) trait BrokerPart: Clone + Serialize + DeserializeOwned + Send + Sync 
     }
     /// Sets the fields that the server determines; `old` is the record that this one replaces.
     fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) -> Checked;
+    fn has_ended(&self, _now_ms: u64) -> bool {
+        false
+    }
     /// Removes secrets from an answer, for callers that may read parts and not change them.
     fn hide_secrets(&mut self) {}
     /// Removes records that belong to the part, when the part is deleted.
@@ -139,9 +147,13 @@ impl Control {
             }
             check_group(tx, broker.id, "group", part.group()).await?;
             // Parsing all of them would make the smallest change expensive.
-            let others = all.lengths(tx, P::MAX, Read::Serializable).await?;
+            let mut others = all.lengths(tx, P::MAX, Read::Serializable).await?;
             if old.is_none() {
                 names::plain(name).map_err(|what| Error::field("name", what))?;
+                if P::ENDS && others.len() >= P::MAX {
+                    let ended = remove_ended::<P>(tx, &all, change.now_ms).await?;
+                    others.retain(|(other, _)| !ended.contains(other));
+                }
                 room(others.len(), P::MAX, &format!("of this kind ({})", P::KIND))?;
             }
             let of_part = bytes_of(&part)?;
@@ -186,6 +198,20 @@ impl Control {
         })
         .await
     }
+}
+
+async fn remove_ended<P: BrokerPart>(
+    tx: &Transaction,
+    all: &Collection,
+    now_ms: u64,
+) -> Result<HashSet<Bytes>> {
+    let page = all.page::<P>(tx, None, P::MAX, Read::Serializable).await?;
+    let mut ended = HashSet::new();
+    for (name, _) in page.items.into_iter().filter(|(_, part)| part.value.has_ended(now_ms)) {
+        all.clear(tx, &name).await?;
+        ended.insert(name);
+    }
+    Ok(ended)
 }
 
 async fn hides_secrets(tx: &Transaction, caller: &Caller, at: &BrokerRef) -> bool {
@@ -321,6 +347,7 @@ impl BrokerPart for ClientCa {
 impl BrokerPart for Ban {
     const KIND: &'static str = "ban";
     const MAX: usize = millrace_access::limits::BANS_MAX;
+    const ENDS: bool = true;
 
     fn all(broker: BrokerId) -> Collection {
         accounts::bans(broker)
@@ -336,6 +363,10 @@ impl BrokerPart for Ban {
             }]),
             false => Ok(()),
         }
+    }
+
+    fn has_ended(&self, now_ms: u64) -> bool {
+        self.until_ms.is_some_and(|until_ms| until_ms <= now_ms)
     }
 
     fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) -> Checked {

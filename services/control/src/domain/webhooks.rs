@@ -14,7 +14,7 @@ use millrace_storage::{Read, Transaction};
 use serde_json::json;
 
 use super::change::Change;
-use super::difference::without_secrets;
+use super::difference::{with_secrets, without_secrets};
 use super::{
     BrokerPart, BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, authorise,
     brokers,
@@ -57,6 +57,7 @@ impl BrokerPart for Webhook {
     fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) -> Checked {
         self.name = name.into();
         self.created_at_ms = old.map_or(now_ms, |old| old.created_at_ms);
+        self.url = with_secrets("url", &self.url, old.map(|old| &*old.url))?;
         // Answers omit the key, so a caller that sends an answer back does not have it: the stored key stays. An empty
         // key removes it.
         let before = old.and_then(|old| old.signing_key.as_ref());

@@ -229,9 +229,18 @@ async fn who_is_invited_joins_once_with_the_role_of_the_invitation() {
     let token = made.is(StatusCode::CREATED).text("/token").to_owned();
     let all = ann.get(&ann.own("/invitations")).await;
     assert!(!all.is(StatusCode::OK).body.to_string().contains(&token));
+    let offered = bob.post("/invitations/look", json!({ "token": token })).await;
+    let named = ann.get(&ann.own("")).await;
+    assert_eq!(offered.is(StatusCode::OK).text("/name"), named.text("/name"));
+    assert_eq!((offered.text("/organisation"), offered.text("/role")), (&*ann.organisation, "viewer"));
+    assert_eq!(offered.text("/invited_by"), ann.get("/me").await.text("/user/email"));
+    ann.post("/invitations/look", json!({ "token": token })).await.is(StatusCode::FORBIDDEN);
     let joined = bob.post("/invitations/accept", json!({ "token": token })).await;
     assert_eq!(joined.is(StatusCode::OK).text("/organisation"), ann.organisation);
-    bob.post("/invitations/accept", json!({ "token": token })).await.is(StatusCode::FORBIDDEN);
+    for route in ["accept", "look"] {
+        let again = bob.post(&format!("/invitations/{route}"), json!({ "token": token })).await;
+        again.is(StatusCode::FORBIDDEN);
+    }
 
     // A viewer sees and changes nothing.
     let broker = ann.broker().await;

@@ -56,6 +56,29 @@ async fn a_made_password_opens_what_the_pods_read_and_a_rotation_leaves_the_form
 }
 
 #[tokio::test]
+async fn a_second_rotation_does_not_end_a_previous_password_that_devices_may_still_use() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let made = ann.post(&format!("{broker}/credentials"), json!({ "user": "a" })).await;
+    let first = made.is(StatusCode::CREATED).text("/secret").to_owned();
+    let rotate = format!("{broker}/credentials/a/rotate");
+    ann.post(&rotate, json!({ "overlap_s": 60 })).await.is(StatusCode::OK);
+    let refused = ann.post(&rotate, json!({ "overlap_s": 3_600 })).await;
+    let detail = refused.is(StatusCode::CONFLICT).text("/detail");
+    assert!(detail.contains("1000000060000") && detail.contains("overlap_s"), "{detail}");
+    let previous = stored(&region, &ann, &broker, "a").await.previous_secret.unwrap();
+    assert!(opens(&region, &previous.secret, &first).await);
+
+    // Without an overlap both end at once, as after a leak.
+    ann.post(&rotate, json!({})).await.is(StatusCode::OK);
+    assert_eq!(stored(&region, &ann, &broker, "a").await.previous_secret, None);
+    ann.post(&rotate, json!({ "overlap_s": 60 })).await.is(StatusCode::OK);
+    region.clock.move_on(60_000);
+    ann.post(&rotate, json!({ "overlap_s": 60 })).await.is(StatusCode::OK);
+}
+
+#[tokio::test]
 async fn only_who_asks_for_scram_has_a_verifier_stored() {
     let region = Region::new().await;
     let ann = region.person().await;

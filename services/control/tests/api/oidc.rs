@@ -427,12 +427,38 @@ async fn only_the_browser_that_has_begun_comes_back_with_what_it_was_given() {
     let refused = browser.get(&format!("{without_code}&error=access_denied&error_description=no")).await;
     assert!(refused.is(StatusCode::FORBIDDEN).text("/detail").contains("access_denied, no"));
     browser.get(&format!("{back}&iss=https://evil.example")).await.is(StatusCode::FORBIDDEN);
+    // In the window of a browser the refusal is a page that leads on.
+    let window = browser.with("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
+    let page = window.get(&format!("{without_code}&error=%3Cb%3Edenied")).await;
+    assert_eq!(page.status, StatusCode::FORBIDDEN);
+    assert_eq!(page.headers[header::CONTENT_TYPE], "text/html; charset=utf-8");
+    assert!(page.table.contains("&lt;b&gt;denied") && page.table.contains("href=\"/\""), "{}", page.table);
     let wrong_code = format!("{without_code}&code=other");
     assert!(
         browser.get(&wrong_code).await.is(StatusCode::FORBIDDEN).text("/detail").contains("invalid_grant")
     );
     // The nonce is of the other one's sign-in, which was the last.
     browser.get(&back).await.is(StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn a_sign_in_leads_to_the_page_that_was_asked_for_and_to_no_other_server() {
+    let provider = Provider::start().await;
+    let region = provider.region(SignUpBy::Anybody).await;
+    let client = region.stranger();
+    for (next, expected) in [
+        ("/b/plant/access?tab=rules", "/b/plant/access?tab=rules"),
+        ("//evil.example", "/"),
+        ("/\\evil.example", "/"),
+        ("/\t/evil.example", "/"),
+        ("https://evil.example", "/"),
+        ("", "/"),
+    ] {
+        let encoded = percent_encoding::utf8_percent_encode(next, percent_encoding::NON_ALPHANUMERIC);
+        let (back, kept) = provider.go(&client, &format!("?next={encoded}")).await;
+        let answer = client.with("cookie", &kept).get(&back).await;
+        assert_eq!(answer.is(StatusCode::SEE_OTHER).headers[header::LOCATION], expected, "{next}");
+    }
 }
 
 #[tokio::test]

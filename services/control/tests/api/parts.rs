@@ -1,7 +1,8 @@
 //! The access settings of a broker; groups, issuers, authorities, webhooks and bans.
 
 use axum::http::{Method, StatusCode};
-use millrace_access::model::{Access, JwtIssuer, JwtKey};
+use millrace_access::limits::BANS_MAX;
+use millrace_access::model::{Access, Ban, JwtIssuer, JwtKey};
 use millrace_layers::{accounts, catalog};
 use millrace_storage::Read;
 use serde_json::{Value, json};
@@ -120,6 +121,60 @@ async fn a_secret_that_is_set_is_not_shown_and_stays_when_it_is_left_out() {
     });
     let JwtKey::Secret { secret: stored, .. } = read.await.unwrap().unwrap().value.key else { panic!() };
     assert_eq!(stored.expose(), secret);
+}
+
+#[tokio::test]
+async fn bans_that_have_ended_keep_no_new_one_out() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let name = ann.get(&broker).await.text("/name").to_owned();
+    let name = name.as_bytes();
+    let fill = region.store.run(|tx| async move {
+        let all = accounts::bans(catalog::get(&tx, name, Read::Snapshot).await?.unwrap().id);
+        for number in 0..BANS_MAX {
+            // All but two have ended.
+            let until_ms = (number > 1).then_some(5);
+            let ban =
+                Ban { name: format!("b{number}"), client_id: Some("a".into()), until_ms, ..Ban::default() };
+            all.put(&tx, ban.name.as_bytes(), &ban).await?;
+        }
+        Ok(())
+    });
+    fill.await.unwrap();
+    ann.put(&format!("{broker}/bans/new"), "", json!({ "client_id": "pump" })).await.is(StatusCode::CREATED);
+    assert_eq!(ann.get(&format!("{broker}/bans")).await.column("name"), ["b0", "b1", "new"]);
+}
+
+#[tokio::test]
+async fn a_url_that_was_read_without_its_secrets_and_is_sent_back_stays_whole() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let url = "https://hooks.test/services/token?key=more";
+    let (access, hook) = (format!("{broker}/access"), format!("{broker}/webhooks/w"));
+    ann.put(&access, "*", json!({ "webhook": { "url": url } })).await.is(StatusCode::OK);
+    ann.put(&hook, "", json!({ "url": url, "events": ["connect"] })).await.is(StatusCode::CREATED);
+    let made = ann.post(&ann.own("/tokens"), json!({ "name": "r", "scopes": ["access:read"] })).await;
+    let viewer = ann.with_token(made.is(StatusCode::CREATED).text("/secret"));
+    let (seen, seen_hook) = (viewer.get(&access).await, viewer.get(&hook).await);
+    assert_eq!(seen.text("/webhook/url"), "https://hooks.test/(hidden)");
+
+    // A person whose role has grown since sends what the page has read before.
+    let mut body = seen.body.clone();
+    body["rules"] = json!([{ "effect": "deny", "action": "publish", "filter": "a" }]);
+    ann.put(&access, &seen.etag(), body).await.is(StatusCode::OK);
+    let body = json!({ "url": seen_hook.text("/url"), "events": ["disconnect"] });
+    ann.put(&hook, &seen_hook.etag(), body).await.is(StatusCode::NO_CONTENT);
+    let stored = ann.get(&access).await;
+    assert_eq!((stored.text("/webhook/url"), stored.text("/rules/0/filter")), (url, "a"));
+    assert_eq!(ann.get(&hook).await.text("/url"), url);
+
+    let hidden = "https://elsewhere.test/(hidden)";
+    let refused = ann.put(&access, "*", json!({ "webhook": { "url": hidden } })).await;
+    assert_eq!(refused.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), "webhook.url");
+    let refused = ann.put(&hook, "*", json!({ "url": hidden, "events": ["connect"] })).await;
+    assert_eq!(refused.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), "url");
 }
 
 #[tokio::test]

@@ -168,6 +168,8 @@ fn claims_are_held_against_the_record() {
         ("aud", Value::Null, Err(TokenRefusal::Audience)),
         ("sub", json!(""), claim("sub")),
         ("sub", json!(7), claim("sub")),
+        ("sub", json!("x".repeat(USER_BYTES_MAX)), Ok(())),
+        ("sub", json!("x".repeat(USER_BYTES_MAX + 1)), Err(TokenRefusal::LongUserName)),
     ] {
         assert_eq!(with(name, value.clone()), expected, "{name} {value}");
     }

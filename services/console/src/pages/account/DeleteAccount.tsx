@@ -3,8 +3,9 @@ import { useDisclosure } from '@mantine/hooks'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
-import { deleteAccount } from '../../api/account'
+import { deletion } from '../../api/account'
 import { forgetPerson, meQuery, useMe, waysQuery } from '../../api/session'
+import { setSessionOver } from '../../api/sessionOver'
 import { plural } from '../../lib/format'
 import { Form } from '../../ui/Form'
 import { done } from '../../ui/notify'
@@ -32,6 +33,7 @@ export function DeleteAccount({ email }: { email: string }) {
 function Question({ email, close }: { email: string; close: () => void }) {
   const { organisations } = useMe()
   const proof = useProof()
+  const [deleteAccount] = useState(deletion)
   const { data: ways } = useQuery(waysQuery)
   const client = useQueryClient()
   const navigate = useNavigate()
@@ -49,6 +51,7 @@ function Question({ email, close }: { email: string; close: () => void }) {
       }}
       onDone={async () => {
         client.clear()
+        setSessionOver(false)
         forgetPerson()
         client.setQueryData(meQuery.queryKey, null)
         done('Your account was deleted.')

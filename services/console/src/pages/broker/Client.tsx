@@ -1,12 +1,12 @@
 import { Anchor, Button, Text } from '@mantine/core'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate, useParams, useSearch } from '@tanstack/react-router'
-import { deleteNamed, putNamed } from '../../api/access'
+import { addBan, deleteNamed } from '../../api/access'
 import { useBroker } from '../../api/brokers'
 import type { Schemas } from '../../api/client'
 import { clientQuery, disconnectClient, incidentsQuery, sessionQuery } from '../../api/live'
 import { isMissing } from '../../api/problem'
-import { bytes, count, duration, plural } from '../../lib/format'
+import { bytes, count, duration, legible, plural } from '../../lib/format'
 import { banName } from '../../lib/names'
 import live from '../../live/live.module.css'
 import { Confirm } from '../../ui/Confirm'
@@ -114,9 +114,7 @@ function Actions({ id }: { id: string }) {
               It is disconnected, and refused until the ban is removed under Access. <KeptSession id={id} />
             </>
           }
-          act={() =>
-            putNamed(path, 'bans', banName(id), { client_id: id, reason: 'banned in the console' }, undefined)
-          }
+          act={() => addBan(path, banName(id), { client_id: id, reason: 'banned in the console' })}
           onDone={() => {
             undoable(`${id} is banned.`, {
               act: () => deleteNamed(path, 'bans', banName(id)),
@@ -168,7 +166,7 @@ function Connection({ id }: { id: string }) {
                 rows={[
                   ['Connected', <Time key="at" at={client.connected_at_ms} />],
                   ['Address', client.address ?? 'not known'],
-                  ['User', client.user ?? 'none'],
+                  ['User', client.user == null ? 'none' : legible(client.user)],
                   ['Authenticated by', methodText(client.method)],
                   ['Protocol', `MQTT ${client.protocol}`],
                   ['Keep alive', client.keep_alive_s === 0 ? 'none' : duration(client.keep_alive_s)],

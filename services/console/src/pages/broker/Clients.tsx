@@ -5,7 +5,7 @@ import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useCallback, useEffect, useMemo } from 'react'
 import { useBroker } from '../../api/brokers'
 import { CLIENTS_MAX, type Client, clientsPage } from '../../api/live'
-import { count } from '../../lib/format'
+import { count, legible } from '../../lib/format'
 import { ClientLink } from '../../ui/ClientLink'
 import { Page, Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
@@ -25,7 +25,7 @@ const columnsOf = (broker: string): Column<Client>[] => [
     key: 'user',
     header: 'User',
     width: 'minmax(0, 1fr)',
-    cell: ({ user }) => user ?? <span className={ui.soft}>none</span>,
+    cell: ({ user }) => (user == null ? <span className={ui.soft}>none</span> : legible(user)),
   },
   {
     key: 'address',

@@ -1,4 +1,4 @@
-import { Badge, Button, Drawer, Group, Text } from '@mantine/core'
+import { Badge, Button, Group, Text } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
 import { IconInbox } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
@@ -6,10 +6,11 @@ import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useBroker } from '../../api/brokers'
 import { clearSession, type Session, sessionQuery, sessionsQuery } from '../../api/live'
 import { isMissing } from '../../api/problem'
-import { bytes, count, plural } from '../../lib/format'
+import { bytes, count, legible, plural } from '../../lib/format'
 import { storedSession, targetOf } from '../../lib/snippets'
 import { ClientLink } from '../../ui/ClientLink'
 import { Confirm } from '../../ui/Confirm'
+import { Drawer } from '../../ui/Drawer'
 import { done } from '../../ui/notify'
 import { Page, Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
@@ -28,8 +29,8 @@ const columns: Column<Session>[] = [
     width: 'minmax(0, 2fr)',
     narrowWidth: 'minmax(0, 1fr)',
     cell: ({ client_id }) => (
-      <span className="mono" title={client_id}>
-        {client_id}
+      <span className="mono" title={legible(client_id)}>
+        {legible(client_id)}
       </span>
     ),
   },

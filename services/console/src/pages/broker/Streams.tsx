@@ -1,14 +1,15 @@
-import { Anchor, Button, Drawer, Group, Table, Text } from '@mantine/core'
+import { Anchor, Button, Group, Table, Text } from '@mantine/core'
 import { IconStack2 } from '@tabler/icons-react'
 import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useBroker } from '../../api/brokers'
 import { isMissing } from '../../api/problem'
 import { type StreamDetails, streamQuery, streamsQuery } from '../../api/stored'
-import { bytes, count, plural } from '../../lib/format'
+import { bytes, count, legible, plural } from '../../lib/format'
 import { storedSession, targetOf } from '../../lib/snippets'
 import { storing } from '../../lib/storing'
 import { receiversText, type Stream, streamsSorted, waitingIn, waitingSince } from '../../lib/streams'
+import { Drawer } from '../../ui/Drawer'
 import { Long } from '../../ui/Long'
 import { Page, Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
@@ -27,8 +28,8 @@ const columns: Column<Stream>[] = [
     width: 'minmax(0, 2fr)',
     narrowWidth: 'minmax(0, 1fr)',
     cell: ({ filter }) => (
-      <span className="mono" title={filter}>
-        {storing(filter).filter}
+      <span className="mono" title={legible(filter)}>
+        {legible(storing(filter).filter)}
       </span>
     ),
   },
@@ -269,7 +270,7 @@ function Receivers({ found }: { found: StreamDetails }) {
                       search={{ session: one.client_id } as never}
                       inherit
                     >
-                      {one.client_id}
+                      {legible(one.client_id)}
                     </Anchor>
                   </Table.Td>
                   <Table.Td>{one.state}</Table.Td>

@@ -1,13 +1,14 @@
 import { Anchor, Group, Loader, Text } from '@mantine/core'
 import { IconAlertTriangle, IconCircleCheck } from '@tabler/icons-react'
-import { useQuery } from '@tanstack/react-query'
+import { keepPreviousData, useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { useState } from 'react'
 import { useBroker } from '../../api/brokers'
-import { clientsPage, incidentsQuery } from '../../api/live'
+import { clientsWaitedFor, incidentsQuery } from '../../api/live'
 import { isPageClient } from '../../api/messages'
 import { Problem } from '../../api/problem'
 import { now } from '../../lib/clock'
+import { legible } from '../../lib/format'
 import { reasonText } from '../../lib/incidents'
 import { connectRefusalSince } from '../../lib/whyNot'
 import { Panel } from '../../ui/Page'
@@ -18,14 +19,25 @@ import classes from './waiting.module.css'
 const LOOK_MS = 1000
 const INCIDENTS_LOOKED_AT = 20
 
+function waitingText(devices: number, isCut: boolean, user: string | undefined) {
+  if (isCut) {
+    const own = user === undefined ? '' : `the clients of ${user} and `
+    return `More clients are connected than this page looks at: ${own}the first ones by client id. The page Clients has all of them.`
+  }
+  return devices > 0
+    ? 'Other devices are connected already. This page shows the next one.'
+    : 'Run one of the snippets below. This page shows the connection within a second.'
+}
+
 /** Waits for the first device, and says that it is there, or why it was refused. */
 export function Waiting({ clientId }: { clientId: string | undefined }) {
   const { broker, path } = useBroker()
   const [since] = useState(now)
   const clients = useQuery({
-    queryKey: ['b', broker.name, 'clients', 'waiting'],
+    queryKey: ['b', broker.name, 'clients', 'waiting', clientId],
     refetchInterval: LOOK_MS,
-    queryFn: ({ signal }) => clientsPage(path, undefined, undefined, 200, signal),
+    placeholderData: keepPreviousData,
+    queryFn: ({ signal }) => clientsWaitedFor(path, clientId, signal),
   })
   const refusals = useQuery({
     ...incidentsQuery(path, { kind: 'connect_refused' }, INCIDENTS_LOOKED_AT),
@@ -66,7 +78,7 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
                     params={{ broker: broker.name, client: shown.client_id } as never}
                     inherit
                   >
-                    {shown.client_id}
+                    {legible(shown.client_id)}
                   </Anchor>{' '}
                   is connected
                 </Text>
@@ -84,7 +96,9 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
             <>
               <IconAlertTriangle className={classes.bad} size={24} />
               <div>
-                <Text fw={600}>{refusal.client_id ?? 'A client'} was refused</Text>
+                <Text fw={600}>
+                  {refusal.client_id ? legible(refusal.client_id) : 'A client'} was refused
+                </Text>
                 <Text size="sm" c="dimmed">
                   {reasonText(refusal.reason)}, <Time at={refusal.last_at_ms} />. This page keeps waiting.{' '}
                   {refusal.client_id && (
@@ -109,9 +123,7 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
                 <Text size="sm" c="dimmed">
                   {isOffline
                     ? 'No device can connect now. This page waits again as soon as the server answers.'
-                    : devices.length > 0
-                      ? 'Other devices are connected already. This page shows the next one.'
-                      : 'Run one of the snippets below. This page shows the connection within a second.'}
+                    : waitingText(devices.length, clients.data?.isCut ?? false, clientId)}
                 </Text>
               </div>
             </>

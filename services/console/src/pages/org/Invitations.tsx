@@ -1,4 +1,4 @@
-import { Button, Drawer, Radio, Stack, Text, TextInput } from '@mantine/core'
+import { Button, Radio, Stack, Text, TextInput } from '@mantine/core'
 import { IconPlus } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
@@ -11,6 +11,7 @@ import type { Role } from '../../api/session'
 import { ROLES, roleText } from '../../lib/roles'
 import { Secret } from '../../ui/Code'
 import { Confirm } from '../../ui/Confirm'
+import { Drawer } from '../../ui/Drawer'
 import { Email } from '../../ui/Email'
 import { Form } from '../../ui/Form'
 import { done } from '../../ui/notify'
@@ -105,7 +106,8 @@ export function Invitations() {
         }
       </Loaded>
       <Drawer
-        opened={edit === NEW && canWrite}
+        // The answer may come when the form is closed, and no other shows the secret.
+        opened={made !== null || (edit === NEW && canWrite)}
         onClose={close}
         title="Invite"
         // The link cannot be shown again.

@@ -2,7 +2,13 @@ import { Button, Select } from '@mantine/core'
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { useOrganisation } from '../../api/brokers'
-import { changeMember, type Member, membersQuery, removeMember } from '../../api/organisation'
+import {
+  changeMember,
+  changeMemberBack,
+  type Member,
+  membersQuery,
+  removeMember,
+} from '../../api/organisation'
 import { type Role, useMe } from '../../api/session'
 import { ROLES, roleText } from '../../lib/roles'
 import { Confirm } from '../../ui/Confirm'
@@ -85,10 +91,10 @@ function RoleSelect({ member }: { member: Member }) {
   const client = useQueryClient()
   const changing = useMutation({
     mutationFn: (role: Role) => changeMember(id, member.id, role),
-    onSuccess: ({ name, role }) =>
-      undoable(`${name} is ${roleText(role).toLowerCase()} now.`, {
-        act: () => changeMember(id, member.id, member.role),
-        said: `${name} is ${roleText(member.role).toLowerCase()} again.`,
+    onSuccess: (saved) =>
+      undoable(`${saved.name} is ${roleText(saved.role).toLowerCase()} now.`, {
+        act: () => changeMemberBack(id, saved, member.role),
+        said: `${saved.name} is ${roleText(member.role).toLowerCase()} again.`,
         onDone: () => void client.invalidateQueries({ queryKey: ['org', id] }),
       }),
     onError: failed,

@@ -3,7 +3,7 @@ import { useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
 import { brokersQuery, deleteBroker, useOrganisation } from '../../api/brokers'
-import { deleteOrganisation, rename } from '../../api/organisation'
+import { deleteOrganisation, rename, renameBack } from '../../api/organisation'
 import { Problem } from '../../api/problem'
 import { plural } from '../../lib/format'
 import { Confirm } from '../../ui/Confirm'
@@ -44,10 +44,10 @@ function Rename() {
           verb="Rename"
           isDisabled={name === now}
           act={() => rename(id, name)}
-          onDone={() => {
+          onDone={(saved) => {
             const reload = () => void client.invalidateQueries({ queryKey: ['me'] })
             undoable('The organisation was renamed.', {
-              act: () => rename(id, now),
+              act: () => renameBack(id, saved.name, now),
               said: `The organisation is called ${now} again.`,
               onDone: () => {
                 setName(now)

@@ -1,4 +1,4 @@
-import { Anchor, Button, Checkbox, Drawer, Select, Stack, Text, TextInput } from '@mantine/core'
+import { Anchor, Button, Checkbox, Select, Stack, Text, TextInput } from '@mantine/core'
 import { IconPlus } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
@@ -11,6 +11,7 @@ import type { Permission } from '../../api/session'
 import { now } from '../../lib/clock'
 import { Code, Secret } from '../../ui/Code'
 import { Confirm } from '../../ui/Confirm'
+import { Drawer } from '../../ui/Drawer'
 import { Form } from '../../ui/Form'
 import { done } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
@@ -108,7 +109,8 @@ export function Tokens() {
         }
       </Loaded>
       <Drawer
-        opened={edit === NEW && canWrite}
+        // The answer may come when the form is closed, and no other shows the secret.
+        opened={made !== null || (edit === NEW && canWrite)}
         onClose={close}
         title={made ? made.name : 'Create token'}
         size={520}

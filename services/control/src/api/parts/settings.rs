@@ -163,7 +163,7 @@ impl From<ClientCaSettings> for ClientCa {
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WebhookSettings {
-    /// URL that receives the requests.
+    /// URL that receives the requests. Callers without `access:write` see `(hidden)` instead of its path; sent back, the URL stays.
     url: String,
     events: Vec<WebhookEvent>,
     /// Topic filters of the messages to send.

@@ -1,6 +1,6 @@
 import { Select, TextInput } from '@mantine/core'
 import { useState } from 'react'
-import { type NamedRows, putNamed } from '../../../api/access'
+import { addBan, type NamedRows, putNamed } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import { now } from '../../../lib/clock'
 import { absolute } from '../../../lib/format'
@@ -105,15 +105,9 @@ function BanForm({ row, onDone }: { row: Ban | undefined; onDone: () => void }) 
   const save = (overwrites: boolean) => {
     const until_ms =
       seconds === AS_IS ? (before?.until_ms ?? null) : seconds ? now() + Number(seconds) * 1000 : null
-    const name = row?.name ?? ownNameFrom(`${kind}-${whom}`)
-    return putNamed(
-      path,
-      'bans',
-      name,
-      { [kind]: whom, reason: reason || null, until_ms },
-      before,
-      overwrites,
-    )
+    const ban = { [kind]: whom, reason: reason || null, until_ms }
+    if (!before) return addBan(path, ownNameFrom(`${kind}-${whom}`), ban, overwrites)
+    return putNamed(path, 'bans', before.name, ban, before, overwrites)
   }
   return (
     <Form verb={row ? 'Save ban' : 'Add ban'} act={save} onDone={onDone}>

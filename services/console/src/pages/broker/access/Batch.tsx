@@ -1,4 +1,4 @@
-import { Button, Drawer, Group, NumberInput, Stack, Switch, Text, Textarea, TextInput } from '@mantine/core'
+import { Button, Group, NumberInput, Stack, Switch, Text, Textarea, TextInput } from '@mantine/core'
 import { IconDownload } from '@tabler/icons-react'
 import { useState } from 'react'
 import type { MadeCredential } from '../../../api/access'
@@ -18,6 +18,7 @@ import {
 import { plural } from '../../../lib/format'
 import { save } from '../../../lib/save'
 import { Choice } from '../../../ui/Choice'
+import { Drawer } from '../../../ui/Drawer'
 import { Form } from '../../../ui/Form'
 import { type Column, Rows } from '../../../ui/Rows'
 import { GroupSelect } from './GroupSelect'
@@ -38,7 +39,7 @@ export function Batch({ isOpen, onMade, onClose }: BatchProps) {
   }
   return (
     <Drawer
-      opened={isOpen}
+      opened={made !== null || isOpen}
       onClose={close}
       title={made ? plural(made.length, 'new credential') : 'Create batch'}
       size={560}

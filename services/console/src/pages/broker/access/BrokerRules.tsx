@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { useEffect, useState } from 'react'
-import { type AccessSettings, accessQuery, ownSettings, restoreRules, setAccess } from '../../../api/access'
+import { type AccessSettings, accessQuery, changeAccess, ownSettings } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import type { Tagged } from '../../../api/client'
 import { Form } from '../../../ui/Form'
@@ -23,7 +23,9 @@ export function BrokerRules() {
       <Loaded query={query}>
         {(latest) => (
           <Held latest={latest}>
-            {(access, setTouched) => <RulesForm key={access.etag} access={access} onTouch={setTouched} />}
+            {(access, setTouched) => (
+              <RulesForm key={JSON.stringify(access)} access={access} onTouch={setTouched} />
+            )}
           </Held>
         )}
       </Loaded>
@@ -51,10 +53,10 @@ function RulesForm({ access, onTouch }: AccessFormProps) {
       verb="Save rules"
       isDisabled={!rulesAreRight(rules) || !isChanged}
       asks={asks}
-      act={(overwrites) => setAccess(path, { ...own, rules }, overwrites ? '*' : access.etag)}
+      act={(overwrites) => changeAccess(path, own, { rules }, overwrites)}
       onDone={(change) => {
         savedUndoable('The rules were saved.', change.inForceMs, {
-          act: () => restoreRules(path, change.value.rules ?? [], stored),
+          act: () => changeAccess(path, change.value, { rules: stored }),
           said: 'The rules are as they were.',
           onDone: reload,
         })

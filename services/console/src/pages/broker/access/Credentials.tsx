@@ -1,9 +1,10 @@
-import { Badge, Button, Drawer } from '@mantine/core'
+import { Badge, Button } from '@mantine/core'
 import { IconKey, IconPlus, IconStack2 } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
 import { type Credential, credentialsQuery, type MadeCredential } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
+import { Drawer } from '../../../ui/Drawer'
 import { Panel } from '../../../ui/Page'
 import { type Column, Rows } from '../../../ui/Rows'
 import { Empty, Loaded } from '../../../ui/State'
@@ -80,6 +81,10 @@ export function Credentials() {
       {query.data?.items.length !== 0 && add}
     </>
   )
+  const show = (credential: MadeCredential) => {
+    setMade(credential)
+    void reload()
+  }
   const close = () => {
     setMade(null)
     set(undefined)
@@ -119,21 +124,14 @@ export function Credentials() {
         closeOnEscape={made === null}
       >
         {made && <Shown made={made} onClose={close} />}
-        {!made && isNew && (
-          <Create
-            onMade={(credential) => {
-              setMade(credential)
-              void reload()
-            }}
-          />
-        )}
+        {!made && isNew && <Create onMade={show} />}
         {!made && edit !== undefined && (
           <Loaded query={query}>
             {({ items }) => (
               <Edit
                 key={edit}
                 credential={items.find(({ user }) => user === edit)}
-                onRotated={setMade}
+                onRotated={show}
                 onDone={() => {
                   void reload()
                   close()

@@ -1,7 +1,7 @@
 import { NumberInput, Select, Stack, Switch, TextInput } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { useEffect, useState } from 'react'
-import { type AccessSettings, accessQuery, ownSettings, setAccess } from '../../../api/access'
+import { type AccessSettings, accessQuery, changeAccess, ownSettings } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import type { Schemas } from '../../../api/client'
 import { Form } from '../../../ui/Form'
@@ -42,6 +42,16 @@ const SWITCHES = [
   },
 ] as const
 
+/** The fields of this form. The record has the rules of all clients, too. */
+const methodsOf = ({ passwords, scram, tokens, anonymous, certificates, webhook }: AccessSettings) => ({
+  passwords,
+  scram,
+  tokens,
+  anonymous,
+  certificates,
+  webhook,
+})
+
 const CERTIFICATES = [
   { value: 'off', label: 'are ignored' },
   { value: 'accepted', label: 'may authenticate a client' },
@@ -67,7 +77,9 @@ export function Methods() {
       <Loaded query={query}>
         {(latest) => (
           <Held latest={latest}>
-            {(access, setTouched) => <MethodsForm key={access.etag} access={access} onTouch={setTouched} />}
+            {(access, setTouched) => (
+              <MethodsForm key={JSON.stringify(access)} access={access} onTouch={setTouched} />
+            )}
           </Held>
         )}
       </Loaded>
@@ -91,7 +103,7 @@ function MethodsForm({ access, onTouch }: AccessFormProps) {
         verb="Save authentication"
         isDisabled={isReadOnly}
         asks={asks}
-        act={(overwrites) => setAccess(path, said, overwrites ? '*' : access.etag)}
+        act={(overwrites) => changeAccess(path, stored, methodsOf(said), overwrites)}
         onDone={(change) => {
           onTouch(false)
           saved('Authentication was saved.', change.inForceMs)

@@ -1,4 +1,4 @@
-import { Button, Drawer, Stack } from '@mantine/core'
+import { Button, Stack } from '@mantine/core'
 import { notifications } from '@mantine/notifications'
 import { IconPlus } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
@@ -14,6 +14,7 @@ import {
 import { useBroker } from '../../../api/brokers'
 import { capitalised } from '../../../lib/format'
 import { Confirm } from '../../../ui/Confirm'
+import { Drawer } from '../../../ui/Drawer'
 import { done, failed } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
 import { type Column, Rows } from '../../../ui/Rows'

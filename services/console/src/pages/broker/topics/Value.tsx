@@ -6,7 +6,7 @@ import type { Schemas } from '../../../api/client'
 import { clearRetained, retainedMessageQuery } from '../../../api/live'
 import { isMissing } from '../../../api/problem'
 import { storedMessagesQuery } from '../../../api/stored'
-import { bytes, plural } from '../../../lib/format'
+import { bytes, legible, plural } from '../../../lib/format'
 import { fromBase64 } from '../../../lib/payload'
 import { storing } from '../../../lib/storing'
 import type { SeenMessage } from '../../../lib/topics'
@@ -192,6 +192,9 @@ function propertyRows(properties: Schemas['MessageProperties']): [string, string
   ]
   return [
     ...standard.filter((row): row is [string, string] => typeof row[1] === 'string'),
-    ...(user_properties ?? []).map(({ name, value }): [string, string] => [`User property ${name}`, value]),
+    ...(user_properties ?? []).map(({ name, value }): [string, string] => [
+      `User property ${legible(name)}`,
+      legible(value),
+    ]),
   ]
 }

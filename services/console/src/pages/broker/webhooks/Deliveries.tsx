@@ -1,4 +1,4 @@
-import { Button, Drawer, Stack } from '@mantine/core'
+import { Button, Stack } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useBroker } from '../../../api/brokers'
@@ -6,6 +6,7 @@ import { type DeadLetter, type Delivery, deadLettersQuery, deliveriesQuery } fro
 import { count, duration, plural } from '../../../lib/format'
 import { reasonText } from '../../../lib/incidents'
 import { Code } from '../../../ui/Code'
+import { Drawer } from '../../../ui/Drawer'
 import { Panel } from '../../../ui/Page'
 import { type Column, Rows } from '../../../ui/Rows'
 import { Facts } from '../../../ui/Stat'

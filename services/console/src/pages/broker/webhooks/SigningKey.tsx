@@ -1,4 +1,4 @@
-import { Button, Drawer, Select, Stack, Text } from '@mantine/core'
+import { Button, Select, Stack, Text } from '@mantine/core'
 import { useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
 import { useBroker } from '../../../api/brokers'
@@ -9,6 +9,7 @@ import { absolute } from '../../../lib/format'
 import { keysText, overlapUntil } from '../../../lib/keys'
 import { OVERLAPS } from '../../../lib/overlaps'
 import { Secret } from '../../../ui/Code'
+import { Drawer } from '../../../ui/Drawer'
 import { Form } from '../../../ui/Form'
 import { done } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
@@ -58,7 +59,7 @@ export function SigningKey({ name, status }: { name: string; status: Status }) {
         ]}
       />
       <Drawer
-        opened={isOpen}
+        opened={made !== null || isOpen}
         onClose={close}
         title={made ? `Key ${made.key_number} of ${name}` : verb}
         // The key cannot be shown again.
