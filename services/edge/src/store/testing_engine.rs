@@ -139,13 +139,15 @@ pub(in crate::store) enum Fate {
     Recovered,
 }
 
+type BeforeCommit = Box<dyn FnMut() + Send>;
+
 /// The engine in memory, with a fate for each of the next commits. Nobody waits between attempts.
 #[derive(Clone)]
 pub(in crate::store) struct ScriptedEngine {
     pub(in crate::store) store: Database,
     fates: Arc<Mutex<VecDeque<Fate>>>,
     journal: Arc<Mutex<Vec<Transaction>>>,
-    before_commit: Arc<Mutex<Option<Box<dyn FnMut() + Send>>>>,
+    before_commit: Arc<Mutex<Option<BeforeCommit>>>,
 }
 
 impl ScriptedEngine {
