@@ -184,7 +184,7 @@ bench: packages ## Measure Millrace beside mosquitto, live then durable, and pri
 COMMA := ,
 torture: ## Kill the server 100 times (KILLS=100 SEED= FAULTS=power-loss,io-errors) and check that nothing acknowledged is lost
 	$(BUILD)
-	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills $(KILLS) $(if $(SEED),--seed $(SEED)) \
+	"$(BUILT)/torture" --millrace-bin "$(BUILT)/millrace" --kills $(KILLS) $(if $(SEED),--seed $(SEED)) \
 		$(addprefix --,$(subst $(COMMA), ,$(FAULTS)))
 
 # How long `make hostile-soak` runs.
@@ -280,7 +280,7 @@ check-otlp: $(DASHBOARDS)/check $(COLLECTOR) $(NATS) ## Follow one message of a 
 
 telemetry-cost: $(COLLECTOR) ## Measure what telemetry costs for each message, on an idle machine (ARGS="--rounds 5 --check", MILLRACE= MQTTLOAD= build none)
 	$(if $(MQTTLOAD),$(BUILD_PROGRAM),$(BUILD))
-	MILLRACE="$(PROGRAM)" MQTTLOAD="$(or $(MQTTLOAD),$(TARGET)/release/mqttload)" python3 dashboards/cost.py $(ARGS)
+	MILLRACE="$(PROGRAM)" MQTTLOAD="$(or $(MQTTLOAD),$(BUILT)/mqttload)" python3 dashboards/cost.py $(ARGS)
 
 drill: $(DASHBOARDS)/check $(COLLECTOR) $(ENVOY) $(NATS) observe-packages ## Try a runbook for real (NAME=pod-down; without a name they are listed; MILLRACE=/usr/bin/millrace builds none)
 	$(BUILD_PROGRAM)

@@ -14,7 +14,7 @@ use crate::quota::Limit;
 /// Rows per broker; further incidents share one row per kind.
 const ROWS_MAX: usize = 100;
 /// Rows of refused CONNECTs, which anybody can cause: they must not displace a tenant's other incidents from the log.
-const REFUSED_ROWS_MAX: usize = 10;
+const REFUSED_ROWS_MAX: usize = 25;
 /// Equal incidents share a row for this time, milliseconds.
 const WINDOW_MS: u64 = 10_000;
 const TEXT_BYTES_MAX: usize = 256;

@@ -137,7 +137,7 @@ impl Addresses {
         let address = Address::of(address);
         for (at, counted) in address.counted().enumerate() {
             if let Err(refused) = self.count(counted, cost, now) {
-                address.counted().take(at).for_each(|counted| self.uncount(counted));
+                address.counted().take(at).for_each(|counted| self.uncount(counted, cost));
                 return Err(refused);
             }
         }
@@ -166,13 +166,14 @@ impl Addresses {
 
     pub fn release(&self, address: Address) {
         if address != Address::NONE {
-            address.counted().for_each(|counted| self.uncount(counted));
+            address.counted().for_each(|counted| self.uncount(counted, 0));
         }
     }
 
-    fn uncount(&self, counted: CountedAs) {
+    fn uncount(&self, counted: CountedAs, cost: u32) {
         if let Some(entry) = self.shard(counted).entries.get_mut(&counted) {
             entry.open = entry.open.saturating_sub(1);
+            entry.paid_at = entry.paid_at.saturating_sub(self.micros(cost) / u64::from(counted.factor()));
         }
     }
 

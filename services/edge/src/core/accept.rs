@@ -13,7 +13,7 @@ use mio::net::TcpStream;
 use super::connection::{Connected, ConnectionState, NONE, Partial, Paused};
 use super::timers::DueTimer;
 use super::{ConnectionEnd, Core, FIRST_LISTENER, work};
-use crate::clock::ticks;
+use crate::clock::{TICKS_PER_S, Ticks, ticks};
 use crate::handover::{Adopted, Arrival, Transport};
 use crate::tls::Tls;
 
@@ -21,6 +21,7 @@ use crate::tls::Tls;
 pub(super) const COST: u32 = 1;
 /// With TLS the handshake takes several times the CPU time.
 const TLS_COST: u32 = 4;
+const SILENT: Ticks = 2 * TICKS_PER_S;
 /// Connections accepted in a turn take half of its budget, so that clients are read in each turn.
 const ACCEPTS_MAX: usize = (work::TURN / 2 / work::ACCEPT) as usize;
 
@@ -97,12 +98,6 @@ impl Core {
     fn accepted(&mut self, stream: TcpStream, speaks: Speaks, peer: SocketAddr) {
         self.counters().accepted.add(1);
         self.spend(work::ACCEPT);
-        if self.process.open_connections() >= u64::from(self.process.limits.connections_max) {
-            self.refuse_over_limit();
-            if !self.close_silent_stranger() {
-                return;
-            }
-        }
         let (transport, cost) = match speaks {
             Speaks::Mqtt => (Transport::Tcp, COST),
             Speaks::WebSocket => (Transport::Handshake, COST),
@@ -119,6 +114,12 @@ impl Core {
             cost => self.admit_address(peer.ip(), cost),
         };
         let Some(counted_for) = counted_for else { return };
+        if self.process.open_connections() >= u64::from(self.process.limits.connections_max) {
+            self.refuse_over_limit();
+            if !self.close_silent_stranger() {
+                return self.process.addresses.release(counted_for);
+            }
+        }
         let Some(socket) = self.socket(stream, speaks) else {
             return self.process.addresses.release(counted_for);
         };
@@ -139,13 +140,21 @@ impl Core {
         self.connects.strangers.push_back(id);
     }
 
-    /// Closes the connection that has been silent longest; false when each client has sent its CONNECT.
+    /// Closes the connection that has been silent longest. False if none has been silent for [`SILENT`]: another one may be
+    /// that of a client whose CONNECT is on its way.
     fn close_silent_stranger(&mut self) -> bool {
-        while let Some(id) = self.connects.strangers.pop_front() {
-            let is_silent = self.connection_of(id).is_some_and(|connection| {
+        let old = self.tick().saturating_sub(SILENT);
+        while let Some(id) = self.connects.strangers.front().copied() {
+            let waiting = self.connection_of(id).filter(|connection| {
                 let is_awaited = connection.pending.is_some() || connection.paused != Paused::No;
                 connection.session == NONE && connection.state == ConnectionState::Open && !is_awaited
             });
+            let (is_young, is_silent) = waiting
+                .map_or((false, false), |connection| (connection.last_input > old, !connection.readable));
+            if is_young {
+                return false;
+            }
+            self.connects.strangers.pop_front();
             if is_silent {
                 self.remove_connection(id.slot);
                 return true;

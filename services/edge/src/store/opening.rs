@@ -131,10 +131,18 @@ impl StoreContext {
         });
         // A single name is looked up with its broker.
         let found = (unknown.len() > 1).then(|| block_on(found));
-        for (at, one) in unknown.into_iter().enumerate() {
-            let is_absent = matches!(&found, Some(Ok(found)) if found[at].is_none());
-            match (is_absent, one.core) {
-                (true, Some(core)) => self.answer_opened(core, one.name, Some(None)),
+        let is_there = match found {
+            None => vec![Some(true)],
+            Some(Ok(found)) => found.iter().map(|record| Some(record.is_some())).collect(),
+            Some(Err(error)) => {
+                tracing::error!(%error, "brokers cannot be looked up; their clients are refused and may retry");
+                vec![None; unknown.len()]
+            }
+        };
+        for (one, is_there) in unknown.into_iter().zip(is_there) {
+            match (is_there, one.core) {
+                (Some(false), Some(core)) => self.answer_opened(core, one.name, Some(None)),
+                (None, Some(core)) => self.answer_opened(core, one.name, None),
                 _ => existing.push(ToOpen { may_be_absent: false, ..one }),
             }
         }

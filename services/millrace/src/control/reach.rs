@@ -63,8 +63,9 @@ impl ReachArgs {
             };
             return Reach { region, domain, host: String::new(), ports, ca_pem };
         }
-        let mut all = [&at.mqtts, &at.wss, &at.mqtt, &at.ws].into_iter().flatten();
-        let host = all.next().map_or_else(String::new, |at| reachable(*at, public_host));
+        let all = [&at.mqtts, &at.wss, &at.mqtt, &at.ws].into_iter().flatten();
+        let widest = all.min_by_key(|at| (!at.ip().is_unspecified(), at.ip().is_loopback()));
+        let host = widest.map_or_else(String::new, |at| reachable(*at, public_host));
         // Devices get one host, so a listener that has another one, such as loopback, is not named.
         let port = |all: &[SocketAddr]| {
             all.iter().find(|at| reachable(**at, public_host) == host).map(SocketAddr::port)
@@ -162,6 +163,12 @@ mod tests {
         let public = public.endpoints("default");
         assert_eq!(public.mqtts.unwrap().url, "mqtts://mqtt.example.org:8883");
         assert_eq!((public.mqtt, public.ca_pem.is_some()), (None, true));
+
+        let behind_proxy =
+            BoundAddresses { mqtts: vec!["127.0.0.1:8883".parse().unwrap()], ..at("0.0.0.0:1883") };
+        let behind_proxy = BoundAddresses { wss: Vec::new(), ..behind_proxy };
+        let found = args.reach(&behind_proxy, Some("mqtt.example.org"), None).endpoints("default");
+        assert_eq!((found.mqtt.unwrap().url, found.mqtts), ("mqtt://mqtt.example.org:1883".into(), None));
     }
 
     #[test]

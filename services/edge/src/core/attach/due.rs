@@ -1,12 +1,15 @@
 //! The calendar's events of a connection or a session: keep alive, expired credentials, wills, and the end of a session.
 
 use millrace_mqtt::ReasonCode;
+use millrace_session::Seconds;
 
 use super::LOOK_S;
 use crate::clock::{TICKS_PER_S, Ticks, ticks_of};
-use crate::core::connection::{ConnectionState, NONE, Paused};
+use crate::core::connection::{Connected, ConnectionState, NONE, Paused};
 use crate::core::timers::DueTimer;
 use crate::core::{ConnectionEnd, Core, LINGER_S, LOOK_AT_SESSIONS_S};
+
+const UNREAD_S: Seconds = 60;
 
 impl Core {
     pub(super) fn schedule(&mut self, session: u32) {
@@ -63,7 +66,7 @@ impl Core {
         if connection.session == NONE {
             let awaited = match &connection.pending {
                 Some(request) => request.awaits_client(),
-                None => (!is_kept_waiting(connection.paused)).then_some(self.now),
+                None => (!is_kept_waiting(connection, self.tick())).then_some(self.now),
             };
             if awaited.is_some_and(|until| until <= self.now) {
                 self.counters().refused_silent.add(1);
@@ -101,8 +104,12 @@ impl Core {
     }
 }
 
-fn is_kept_waiting(paused: Paused) -> bool {
-    matches!(paused, Paused::ForAdmission | Paused::ForBroker | Paused::ForMail | Paused::ForWork)
+fn is_kept_waiting(connection: &Connected, now: Ticks) -> bool {
+    // A flood of handshakes may keep the server from reading a CONNECT for long.
+    let is_unread = connection.readable && now < connection.last_input + ticks_of(UNREAD_S);
+    let paused = connection.paused;
+    is_unread
+        || matches!(paused, Paused::ForAdmission | Paused::ForBroker | Paused::ForMail | Paused::ForWork)
 }
 
 /// When a silent client is closed: one and a half times its keep alive after its last input, not before. One tick is added,
