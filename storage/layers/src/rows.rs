@@ -145,10 +145,6 @@ impl Blob {
         self.replace(tx, None).await.map(drop)
     }
 
-    pub(crate) fn clear_all_chunks(&self, tx: &Transaction) -> LayerResult<()> {
-        Ok(tx.clear_range(self.range(u16::MAX))?)
-    }
-
     /// The first chunks. Other keys below theirs belong to other bodies: a topic has topics below it.
     fn range(&self, count: u16) -> KeyRange {
         let chunk = |number: u64| self.chunks.clone().uint(number);
@@ -163,7 +159,7 @@ impl Blob {
             return Ok(row.len());
         }
         let last = tx.get(self.chunks.clone().uint(count.into()), Read::Snapshot).await?;
-        self.clear_all_chunks(tx)?;
+        tx.clear_range(self.range(count))?;
         // All chunks but the last are full.
         Ok(row.len() + usize::from(count - 1) * CHUNK_BYTES + last.map_or(0, |last| last.len()))
     }

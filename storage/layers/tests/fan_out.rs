@@ -15,7 +15,7 @@ use millrace_storage::Database;
 /// Offline sessions on one filter.
 fn with_sessions(count: usize) -> Database {
     let database = database();
-    let how = Detach { now_ms: 5, expiry_s: None, keep_will: false };
+    let how = Detach { now_ms: 5, expiry_s: None, keep_will: false.into() };
     for number in 0..count {
         let client = format!("client{number}");
         let epoch = attach(&database, &client, false).epoch;

@@ -179,7 +179,7 @@ impl World {
     fn reattach(&mut self, number: usize, farewell: bool, clean: bool) {
         let client = &mut self.clients[number];
         if farewell {
-            let how = Detach { now_ms: 5, expiry_s: None, keep_will: false };
+            let how = Detach { now_ms: 5, expiry_s: None, keep_will: false.into() };
             run(&self.database, async |tx| {
                 let owned = fence(tx, id(client.name), client.epoch).await?;
                 sessions::checkpoint(&owned, client.cursor.0, &Positions::default())?;

@@ -164,7 +164,7 @@ impl Core {
         let mut detach = DetachWrite {
             session: local.key(),
             leaves,
-            keep_will: with_will,
+            keep_will: with_will.into(),
             expiry_s: local.session.expiry_s,
             now_ms,
             base: self.following.handed_over,

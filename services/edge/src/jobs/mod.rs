@@ -12,7 +12,7 @@ mod subscribe;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use millrace_layers::sessions::SessionId;
+use millrace_layers::sessions::{KeepWill, SessionId};
 use millrace_layers::streams::StreamId;
 use millrace_layers::subscriptions::StoredSubscription;
 use millrace_layers::{Position, Positions};
@@ -253,7 +253,7 @@ pub(crate) struct DetachWrite {
     pub(crate) session: SessionKey,
     /// The connection that ends; its core is notified when the end is stored.
     pub(crate) leaves: Option<ConnectionId>,
-    pub(crate) keep_will: bool,
+    pub(crate) keep_will: KeepWill,
     pub(crate) expiry_s: u32,
     pub(crate) now_ms: u64,
     /// The session got everything up to here.
@@ -286,7 +286,7 @@ impl DetachWrite {
         Self {
             session: SessionKey { broker, client, epoch },
             leaves: None,
-            keep_will: false,
+            keep_will: KeepWill::IfDelayed,
             expiry_s,
             now_ms,
             base: cursor,

@@ -95,7 +95,8 @@ impl Applied {
     /// Whether this process must learn of the commit, however long its outcome is unknown: its messages get positions, its wills
     /// and filters are in memory, and a session that it attached must be detached again.
     pub(super) fn changes_memory(&self) -> bool {
-        let attached = |outcome: &WriteOutcome| matches!(outcome, WriteOutcome::Attached(_));
+        let attached =
+            |outcome: &WriteOutcome| matches!(outcome, WriteOutcome::Attached(session) if session.epoch != 0);
         self.last_number > 0
             || !(self.changes.is_empty() && self.wills.is_empty())
             || self.outcomes.iter().any(attached)
@@ -157,6 +158,8 @@ pub(super) struct Applier<'a> {
     pub(super) shared: &'a StoreContext,
     applied: RefCell<Applied>,
     pub(super) is_retry: bool,
+    /// Of earlier attempts.
+    conflicts: u32,
     began_us: u64,
     /// Memory does not have the retained messages of all jobs, see [`super::taken_back`].
     memory_lags: bool,
@@ -165,7 +168,11 @@ pub(super) struct Applier<'a> {
 impl<'a> Applier<'a> {
     pub(super) fn new(tx: &'a Transaction, shared: &'a StoreContext, is_retry: bool) -> Self {
         let began_us = shared.clock.micros();
-        Self { tx, shared, applied: RefCell::default(), is_retry, began_us, memory_lags: false }
+        Self { tx, shared, applied: RefCell::default(), is_retry, conflicts: 0, began_us, memory_lags: false }
+    }
+
+    pub(super) fn after_conflicts(self, conflicts: u32) -> Self {
+        Self { conflicts, ..self }
     }
 
     pub(super) fn with_memory_that_lags(self, memory_lags: bool) -> Self {
@@ -258,7 +265,7 @@ impl Applier<'_> {
         let changes = join_all(behind.iter().map(|broker| load::changes(tx, layers, broker))).await;
         for (broker, has_changes) in behind.into_iter().zip(changes) {
             if has_changes? && self.is_retry {
-                broker.streams.conflicts.note(self.shared.clock.now());
+                broker.streams.conflicts.note(self.conflicts, self.shared.clock.now());
             }
         }
         Ok(())

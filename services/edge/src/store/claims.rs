@@ -319,9 +319,7 @@ impl Writer<'_> {
     }
 
     fn hand_out(&mut self, to: &Claimant, Claimed { entries, more }: Claimed) {
-        if more {
-            self.claims.behind.add(to.key);
-        }
+        let mut are_taken = true;
         for entry in entries {
             let decoded = record::decode_entry(&entry.body, &self.shared.clock);
             let member = decoded.and_then(|(message, _)| {
@@ -333,7 +331,12 @@ impl Writer<'_> {
                 group.outstanding.insert(entry.position, member);
             } else {
                 group.gives_back |= !has_bug(WriterBug::ForgetsClaims);
+                // The next claim would end in the same way.
+                (are_taken, group.is_full) = (false, true);
             }
+        }
+        if more && are_taken {
+            self.claims.behind.add(to.key);
         }
     }
 

@@ -17,10 +17,10 @@ pub(crate) struct FilterConflicts {
 }
 
 impl FilterConflicts {
-    /// A transaction runs again, and finds changes that were not there before. If it had expected them, others must not run
-    /// again with it.
-    pub(crate) fn note(&self, now_ms: u64) {
-        if self.are_expected(now_ms) {
+    /// A transaction runs again after so many conflicts, and finds changes that were not there before. If it had expected them,
+    /// others must not run again with it.
+    pub(crate) fn note(&self, conflicts: u32, now_ms: u64) {
+        if conflicts > 1 && self.are_expected(now_ms) {
             self.apart_until_ms.store(now_ms + CONFLICTS_MS, Ordering::Relaxed);
         }
         self.until_ms.store(now_ms + CONFLICTS_MS, Ordering::Relaxed);

@@ -166,7 +166,7 @@ fn expired_sessions_left(store: &Store, broker: u64) -> usize {
 fn make_expiring(store: &Store, broker: u64) {
     let at_ms = now_ms();
     make_sessions(store, broker, SESSIONS, async |tx, id, epoch| {
-        let how = Detach { now_ms: at_ms + 10_000, expiry_s: Some(1), keep_will: false };
+        let how = Detach { now_ms: at_ms + 10_000, expiry_s: Some(1), keep_will: false.into() };
         sessions::detach(sessions::fence(tx, id, epoch).await?, how).await.map(drop)
     });
 }

@@ -15,7 +15,7 @@ use crate::steps::{
     BETWEEN, Disk, acknowledge, come_back, is_for_nobody, lasting, leave, pass, say, start,
     subscribe_and_leave, take, take_until, texts,
 };
-use crate::tools::{Packets, counted, eventually, expect_clients, half_close, sum};
+use crate::tools::{Packets, counted, dropped, eventually, expect_clients, half_close};
 
 const GROUP: &str = "$share/g/t";
 const NUMBERS: [&str; 8] = ["0", "1", "2", "3", "4", "5", "6", "7"];
@@ -319,13 +319,18 @@ fn members_that_come_and_go_lose_nothing_and_repeat_nothing_that_was_acknowledge
     }
 }
 
-/// A member without a session, for which 11 messages may wait at most.
-fn slow_member(server: &Server) -> Client {
+/// A member without a session, for which so many messages to `other` wait as may.
+fn full_member(server: &Server) -> Client {
     let properties = properties(&[Property::ReceiveMaximum(1)]);
-    let mut slow = Client::open(server, Connect { properties, ..connect(V5, "slow") });
-    slow.subscribe(GROUP, QoS::AtLeastOnce);
-    slow
+    let mut full = Client::open(server, Connect { properties, ..connect(V5, "full") });
+    full.subscribe(GROUP, QoS::AtLeastOnce);
+    full.subscribe("other", QoS::AtLeastOnce);
+    say_all(server, "other", &vec!["other".to_owned(); QUEUE_MAX as usize + 10]);
+    assert_eq!(dropped(server, "queue_full"), 9);
+    full
 }
+
+const QUEUE_MAX: u32 = 60;
 
 fn numbers(count: usize) -> Vec<String> {
     (0..count).map(|number| number.to_string()).collect()
@@ -349,27 +354,27 @@ fn expect_all(member: &mut Client, payloads: &[String]) {
 fn messages_for_which_a_member_has_no_room_wait_for_another() {
     for threads in [1, 4] {
         let server = Server::on(&Database::memory(), |config| {
-            (config.threads, config.limits.queue_messages_max) = (threads, 10);
+            (config.threads, config.limits.queue_messages_max) = (threads, QUEUE_MAX);
         });
         subscribe_and_leave(&server, V5, "ann", &[(GROUP, QoS::AtLeastOnce)]);
-        let mut slow = slow_member(&server);
-        let all = numbers(1_000);
+        let mut full = full_member(&server);
+        let all = numbers(50);
         say_all(&server, "t", &all);
-        take(&mut slow);
-        leave(&mut slow, true);
+        take(&mut full);
+        leave(&mut full, true);
         expect_all(&mut come_back(&server, V5, "ann"), &all);
-        assert_eq!(sum(&server, "millrace_messages_dropped_total"), 0, "{}", counted(&server));
+        assert_eq!(dropped(&server, "queue_full"), 9, "{}", counted(&server));
     }
 }
 
 #[test]
-fn a_slow_member_gets_all_messages_of_its_group() {
-    let server = Server::on(&Database::memory(), |config| config.limits.queue_messages_max = 10);
+fn a_full_member_gets_all_messages_of_its_group_as_it_acknowledges() {
+    let server = Server::on(&Database::memory(), |config| config.limits.queue_messages_max = QUEUE_MAX);
     subscribe_and_leave(&server, V5, "ann", &[(GROUP, QoS::AtLeastOnce)]);
-    let mut slow = slow_member(&server);
-    let all = numbers(300);
+    let mut full = full_member(&server);
+    let all = numbers(50);
     say_all(&server, "t", &all);
-    expect_all(&mut slow, &all);
+    expect_all(&mut full, &all);
 }
 
 #[test]
@@ -381,14 +386,16 @@ fn another_member_gets_what_a_member_has_no_memory_for() {
             (config.limits.queue_memory_max, config.limits.queue_memory_per_broker_max) = (MAX, MAX);
         });
         let mut hoarder = Client::connect(&server, V5, "hoarder");
-        hoarder.subscribe("other", QoS::AtLeastOnce);
+        hoarder.subscribe("o", QoS::AtLeastOnce);
+        for bytes in [6_000, 0] {
+            say_all(&server, "o", &vec!["x".repeat(bytes); 100]);
+        }
         let mut ann = member(&server, "ann");
-        let mut slow = slow_member(&server);
-        let large = vec!["large ".repeat(1_000); 30];
-        say_all(&server, "other", &large);
+        let mut short = Client::connect(&server, V5, "short");
+        short.subscribe(GROUP, QoS::AtLeastOnce);
         let all = numbers(200);
         say_all(&server, "t", &all);
         expect_all(&mut ann, &all);
-        slow.expect_nothing();
+        short.expect_nothing();
     }
 }

@@ -89,12 +89,6 @@ pub async fn clear(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> LayerRes
     count_change(tx, broker, before, 0)
 }
 
-/// Removes what a body that another pod writes at the same moment has beside its row, because [`set`] and [`clear`] do not see it.
-pub fn clear_parts(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> LayerResult<()> {
-    name::check_length(topic, TOPIC_BYTES_MAX)?;
-    blob(broker, topic).clear_all_chunks(tx)
-}
-
 /// Removes the message of a topic if its body is unwanted. A write of the topic that is committed meanwhile conflicts.
 pub async fn clear_if(
     tx: &Transaction,

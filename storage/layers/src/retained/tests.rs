@@ -331,19 +331,3 @@ fn large_messages_on_topics_below_each_other_leave_each_other_alone() {
     run(&database, async |tx| clear(tx, BROKER, b"a/b").await);
     assert_eq!(topics.map(found), [Some((10, true)), None, Some((250_000, true))]);
 }
-
-#[test]
-fn nothing_is_left_of_a_large_message_that_another_pod_replaces_at_the_same_moment() {
-    let database = database();
-    let [large, small] = [200_000, 1].map(|bytes| Bytes::from(vec![7; bytes]));
-    let (one, other) = (database.begin_unretried(), database.begin_unretried());
-    for (tx, body) in [(&one, &large), (&other, &small)] {
-        block_on(tx.read_version()).unwrap();
-        clear_parts(tx, BROKER, b"t").unwrap();
-        block_on(set(tx, BROKER, b"t", body)).unwrap();
-    }
-    block_on(one.commit()).unwrap();
-    block_on(other.commit()).unwrap();
-    run(&database, async |tx| clear(tx, BROKER, b"t").await);
-    assert_eq!(rows(&database), []);
-}

@@ -19,7 +19,7 @@ mod tests;
 
 pub use attach::{Attach, Attached, attach, take_over};
 pub use end::{Settled, abandon, abandon_record, list, list_beginning_with, purge, settle};
-pub use owned::{Detach, checkpoint, detach, end, leave, save};
+pub use owned::{Detach, KeepWill, checkpoint, detach, end, leave, save};
 pub use owner::{OwnedSession, disown, of_owner, owns_any};
 pub use will::{PendingWill, will_bytes};
 

@@ -29,8 +29,22 @@ pub struct Detach {
     pub now_ms: u64,
     /// New lifetime from the client's DISCONNECT, seconds.
     pub expiry_s: Option<u32>,
-    /// Keeps the will, which fires after its delay; a DISCONNECT without error removes it.
-    pub keep_will: bool,
+    pub keep_will: KeepWill,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepWill {
+    /// It fires after its delay.
+    Yes,
+    /// After a connection that was not accepted: its client may return within the delay.
+    IfDelayed,
+    No,
+}
+
+impl From<bool> for KeepWill {
+    fn from(keeps: bool) -> Self {
+        if keeps { Self::Yes } else { Self::No }
+    }
 }
 
 /// Ends a connection, so that the session waits for the next one until it expires.
@@ -43,7 +57,12 @@ pub async fn leave(mut owned: Owned<'_>, how: Detach) -> LayerResult<Settled> {
     let (tx, id) = (owned.tx, owned.id());
     let record = owned.record_mut();
     let will = will::get(tx, id, record).await?;
-    if let Some(will) = will.as_ref().filter(|_| !how.keep_will) {
+    let keeps = match how.keep_will {
+        KeepWill::Yes => true,
+        KeepWill::IfDelayed => will.as_ref().is_some_and(|will| will.delay_s > 0),
+        KeepWill::No => false,
+    };
+    if let Some(will) = will.as_ref().filter(|_| !keeps) {
         will::clear(tx, id, record, will).await?;
         record.has_will = false;
     }
@@ -56,7 +75,7 @@ pub async fn leave(mut owned: Owned<'_>, how: Detach) -> LayerResult<Settled> {
     record.detached_at_ms = how.now_ms.max(1);
     metering::change(tx, id.broker, Level::Sessions, 1, record.detached_at_ms)?;
     let mut fired = None;
-    if let Some(will) = will.filter(|_| how.keep_will) {
+    if let Some(will) = will.filter(|_| keeps) {
         if will.delay_s == 0 {
             will::clear(tx, id, record, &will).await?;
             record.has_will = false;
@@ -76,5 +95,5 @@ pub async fn end(owned: Owned<'_>) -> LayerResult<Option<Bytes>> {
 }
 
 pub(super) fn by_death(now_ms: u64) -> Detach {
-    Detach { now_ms, expiry_s: None, keep_will: true }
+    Detach { now_ms, expiry_s: None, keep_will: KeepWill::Yes }
 }

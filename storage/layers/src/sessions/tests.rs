@@ -11,7 +11,7 @@ use crate::{
     testing::{BROKER, attached, database, id, request, rows, run, try_run},
 };
 
-const HOW: Detach = Detach { now_ms: 1_000, expiry_s: None, keep_will: true };
+const HOW: Detach = Detach { now_ms: 1_000, expiry_s: None, keep_will: KeepWill::Yes };
 
 fn detached(database: &Database, client: &str, epoch: u64, how: Detach) -> Option<Bytes> {
     run(database, async |tx| detach(fence(tx, id(client), epoch).await?, how).await)
@@ -236,9 +236,20 @@ fn a_will_fires_once_after_its_delay_or_with_the_sessions_end() {
 fn a_farewell_takes_the_will_back() {
     let database = database();
     let epoch = attached(&database, "c", &with_will(request("pod", 1), 10)).epoch;
-    assert_eq!(detached(&database, "c", epoch, Detach { keep_will: false, ..HOW }), None);
+    assert_eq!(detached(&database, "c", epoch, Detach { keep_will: KeepWill::No, ..HOW }), None);
     assert!(sweep(&database, u64::MAX - 1).iter().all(|(_, settled)| settled.will.is_none()));
     assert!(rows(&database).is_empty());
+}
+
+#[test]
+fn the_end_of_a_connection_that_was_not_accepted_publishes_no_will_without_a_delay() {
+    for (delay_s, expected) in [(0, vec![]), (10, vec![&b"gone"[..]])] {
+        let database = database();
+        let epoch = attached(&database, "c", &with_will(request("pod", 1), delay_s)).epoch;
+        assert_eq!(detached(&database, "c", epoch, Detach { keep_will: KeepWill::IfDelayed, ..HOW }), None);
+        let settled = sweep(&database, u64::MAX - 1).into_iter();
+        assert_eq!(settled.filter_map(|(_, settled)| settled.will).collect::<Vec<_>>(), expected);
+    }
 }
 
 #[test]
@@ -394,7 +405,7 @@ fn what_a_broker_holds_is_counted_until_it_is_gone() {
     assert_eq!(held(), HeldLevels { sessions: 0, will_bytes: 4 }, "another will replaces the former one");
     detached(&database, "a", back.epoch, HOW);
     let epoch = attached(&database, "b", &with_will(request("pod", 1), 10)).epoch;
-    detached(&database, "b", epoch, Detach { keep_will: false, ..HOW });
+    detached(&database, "b", epoch, Detach { keep_will: KeepWill::No, ..HOW });
     assert_eq!(held(), HeldLevels { sessions: 2, will_bytes: 4 });
     sweep(&database, 11_000);
     assert_eq!(held(), HeldLevels { sessions: 2, will_bytes: 0 }, "the will has fired");

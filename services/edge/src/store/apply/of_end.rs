@@ -183,7 +183,7 @@ mod tests {
             let detach = DetachWrite {
                 session: SessionKey { broker, client: "c".into(), epoch: 1 },
                 leaves: None,
-                keep_will: false,
+                keep_will: false.into(),
                 expiry_s: 1,
                 now_ms: 1,
                 base: Position(at(5)),

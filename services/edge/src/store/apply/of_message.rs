@@ -76,9 +76,6 @@ impl Applier<'_> {
         message: Option<&Message>,
     ) -> Result<(), LayerError> {
         let topic = topic.as_bytes();
-        if self.shared.is_shared {
-            retained::clear_parts(self.tx, broker.id, topic)?;
-        }
         match message {
             Some(message) => {
                 let record = record::encode(message, self.shared.is_shared, &self.shared.clock).into();

@@ -168,9 +168,9 @@ fn groups_that_have_ended_are_forgotten_and_saves_look_at_changed_ones_alone() {
         Job { write, ack: None }
     };
     writer.write(names.iter().map(purge).collect());
-    // Late mail of members and of publishers.
-    let (joined, returned) = (groups.clone(), groups.iter().map(|group| (*group, at(1))).collect());
-    writer.shared_messages(SharedMessages { joined, returned, ..SharedMessages::default() });
+    // Late mail of members.
+    let returned = groups.iter().map(|group| (*group, at(1))).collect();
+    writer.shared_messages(SharedMessages { returned, ..SharedMessages::default() });
     (1..10).for_each(|second| writer.tick(1_000 * second));
     assert_eq!((writer.groups.of.len(), writer.groups.changed.len()), (0, 0));
     assert!(writer.groups.reading.is_empty());

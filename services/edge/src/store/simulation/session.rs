@@ -322,7 +322,7 @@ impl Local {
         let detach = DetachWrite {
             session,
             leaves,
-            keep_will,
+            keep_will: keep_will.into(),
             expiry_s: self.expiry_s,
             now_ms: turn.pod.shared().clock.unix_now_ms(),
             base: self.reading.through,

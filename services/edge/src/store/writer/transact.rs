@@ -47,8 +47,8 @@ impl Writer<'_> {
                     tx.set_read_version(version);
                 }
                 let began_us = shared.clock.micros();
-                let is_retry = attempt.number > 1;
-                let applier = Applier::new(&tx, shared, is_retry).with_memory_that_lags(memory_lags);
+                let applier = Applier::new(&tx, shared, attempt.number > 1);
+                let applier = applier.after_conflicts(attempt.conflicts).with_memory_that_lags(memory_lags);
                 body(&applier).await?;
                 applier.finish()?;
                 let changes_memory = applier.applied().changes_memory();
@@ -160,7 +160,7 @@ mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
-    use millrace_layers::sessions::{self, SessionId};
+    use millrace_layers::sessions::{self, KeepWill, SessionId};
     use millrace_layers::subscriptions::{self, StoredOptions};
     use millrace_mqtt::topic::Filter;
     use millrace_mqtt::{Properties, QoS};
@@ -239,7 +239,7 @@ mod tests {
         let (client, epoch) = ("c".into(), process.epoch);
         let attached = AttachedSession { client, epoch, expiry_s: 9, ..AttachedSession::default() };
         let detach = DetachWrite::unused(process.broker.clone(), attached, 2);
-        let detach = DetachWrite { keep_will: true, ..detach };
+        let detach = DetachWrite { keep_will: KeepWill::Yes, ..detach };
         process.write_with_failed_fsync(Write::Detach(Box::new(detach)));
         let mut mail = Vec::new();
         process.shared.mailboxes[0].take(&mut mail);
