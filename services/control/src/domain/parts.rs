@@ -44,6 +44,8 @@ pub(crate) trait BrokerPart: Clone + Serialize + DeserializeOwned + Send + Sync 
     const MAX: usize;
     /// Bytes in JSON of all parts of this kind, because every pod that serves the broker holds them.
     const BYTES_MAX: usize = PARTS_BYTES_MAX;
+    /// Whether a part only takes something away from clients, see [`Change::use_reserve`].
+    const RESTRAINS: bool = false;
 
     fn all(broker: BrokerId) -> Collection;
     fn check(&self) -> Checked;
@@ -125,6 +127,9 @@ impl Control {
         seen: Precondition,
     ) -> Result<(u64, bool)> {
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            if P::RESTRAINS {
+                change.use_reserve();
+            }
             let tx = &change.tx;
             let broker = brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
             let all = P::all(broker.id);
@@ -174,6 +179,7 @@ impl Control {
         seen: Precondition,
     ) -> Result<()> {
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             let broker = brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
             let all = P::all(broker.id);
@@ -321,6 +327,7 @@ impl BrokerPart for ClientCa {
 impl BrokerPart for Ban {
     const KIND: &'static str = "ban";
     const MAX: usize = millrace_access::limits::BANS_MAX;
+    const RESTRAINS: bool = true;
 
     fn all(broker: BrokerId) -> Collection {
         accounts::bans(broker)
