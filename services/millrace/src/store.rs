@@ -271,7 +271,9 @@ fn open_folder(path: &Path) -> Result<Embedded, Failure> {
             OpenError::NewerFormat { .. } => {
                 "start the version that wrote it, or set another folder with --data-dir"
             }
-            OpenError::NotAStore(_) => "set an empty folder, or one that is not there yet, with --data-dir",
+            OpenError::NotAStore(_) | OpenError::Partial(_) => {
+                "set an empty folder, or one that is not there yet, with --data-dir"
+            }
             OpenError::ReadOnly(_) => "let this user write to it, or set another folder with --data-dir",
             OpenError::NoSpace(_) => "make room on the disk, or set a folder on another one with --data-dir",
             OpenError::Corrupt { .. } => {

@@ -82,6 +82,7 @@ fn refused(error: &OpenError) -> AnswerError {
     let advice = match error {
         OpenError::NewerFormat { .. } => "use the version that wrote it",
         OpenError::NotAStore(_) => "name the data folder with --data-dir",
+        OpenError::Partial(_) => "it lacks data, so name another one with --data-dir",
         OpenError::ReadOnly(_) => "run this as the user that the server runs as",
         OpenError::NoSpace(_) => "make room on the disk first",
         OpenError::Corrupt { .. } => "restore a backup with `millrace restore`; nothing was changed",

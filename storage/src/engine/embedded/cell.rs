@@ -142,6 +142,10 @@ impl Cell {
         self.recovery
     }
 
+    pub(super) fn format(&self) -> u32 {
+        self.shared.folder.format()
+    }
+
     pub(super) fn options(&self) -> &Options {
         &self.options
     }

@@ -4,6 +4,7 @@ use std::{
     fs::{self, File, TryLockError},
     io::{self, ErrorKind, Write},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 use crate::error::OpenError;
@@ -21,6 +22,7 @@ pub(super) struct Folder {
     path: PathBuf,
     /// The system releases the lock when the process ends, however it ends.
     lock: File,
+    format: AtomicU32,
 }
 
 impl Drop for Folder {
@@ -28,7 +30,6 @@ impl Drop for Folder {
     /// of it, and closing alone would leave it locked.
     fn drop(&mut self) {
         if let Err(error) = self.lock.unlock() {
-            // Closing the file, which follows, unlocks it, too.
             debug_assert!(false, "unlocking the data folder: {error}");
         }
     }
@@ -36,19 +37,56 @@ impl Drop for Folder {
 
 impl Folder {
     pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
+        Self::open_as(path, FORMAT)
+    }
+
+    /// Removes what a copy that was killed has left there.
+    pub(super) fn open_for_copy(path: &Path, format: u32) -> Result<Self, OpenError> {
+        let folder = Self::open_as(path, format)?;
+        let emptied = folder.empty().and_then(|()| write_format(path, format));
+        emptied.map_err(|error| refused(path, error))?;
+        folder.format.store(format, Ordering::Relaxed);
+        Ok(folder)
+    }
+
+    fn open_as(path: &Path, format_of_new: u32) -> Result<Self, OpenError> {
         // The format file is written after all parents are synced; without it, an earlier start may
         // not have ended.
         if !path.join(FORMAT_FILE).exists() {
             create(path, &mut sync_folder).map_err(|error| refused(path, error))?;
         }
         // Read before the lock file is made, so that a folder of another program stays as it is.
-        let format = read_format(path)?;
+        read_format(path)?;
         let lock = lock(path)?;
         // Read again under the lock, because another process may have written it meanwhile.
-        if format.is_none() && read_format(path)?.is_none() {
-            write_format(path).map_err(|error| refused(path, error))?;
+        let format = match read_format(path)? {
+            Some(format) => format,
+            None => {
+                write_format(path, format_of_new).map_err(|error| refused(path, error))?;
+                format_of_new
+            }
+        };
+        Ok(Self { path: path.into(), lock, format: format.into() })
+    }
+
+    pub(super) fn format(&self) -> u32 {
+        self.format.load(Ordering::Relaxed)
+    }
+
+    /// Removes all but the lock, which is held, and the format, without which the rest would be of
+    /// another program.
+    fn empty(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if entry.file_name() == LOCK || entry.file_name() == FORMAT_FILE {
+                continue;
+            }
+            match entry.file_type()?.is_dir() {
+                true => fs::remove_dir_all(entry.path())?,
+                false => fs::remove_file(entry.path())?,
+            }
         }
-        Ok(Self { path: path.into(), lock })
+        Ok(())
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -162,9 +200,9 @@ fn is_new(path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-fn write_format(path: &Path) -> io::Result<()> {
+fn write_format(path: &Path, format: u32) -> io::Result<()> {
     let new = path.join(FORMAT_NEW);
-    write_synced(&new, format!("{FORMAT_PREFIX}{FORMAT}\n").as_bytes())?;
+    write_synced(&new, format!("{FORMAT_PREFIX}{format}\n").as_bytes())?;
     fs::rename(&new, path.join(FORMAT_FILE))?;
     sync_folder(path)
 }
