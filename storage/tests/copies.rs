@@ -13,10 +13,14 @@ use std::{
 };
 
 use common::{get, put};
-use millrace_storage::{Embedded, OpenError, Options, RestoreError, StoreError};
+use millrace_storage::{Embedded, OpenError, Options, RestoreError, StoreError, restore};
 
 fn open(path: impl AsRef<Path>) -> Embedded {
     Embedded::open(path, Options::default()).unwrap()
+}
+
+fn format(folder: &Path) -> String {
+    fs::read_to_string(folder.join("format")).unwrap()
 }
 
 /// A folder as a copy leaves it that is killed.
@@ -89,4 +93,30 @@ fn a_copy_that_would_fill_the_disk_ends_and_leaves_nothing() {
     assert_eq!(left, ["data"]);
     free.store(1_000, Ordering::Relaxed);
     store.backup(root.path().join("copy")).unwrap();
+}
+
+#[test]
+fn a_folder_of_format_1_has_format_2_from_its_first_commit_on() {
+    let root = tempfile::tempdir().unwrap();
+    let path = |name: &str| root.path().join(name);
+    put(&open(path("data")).database(), "k", "old").unwrap();
+    assert_eq!(format(&path("data")), "millrace-store 2\n");
+    fs::write(path("data").join("format"), "millrace-store 1\n").unwrap();
+    let store = open(path("data"));
+    assert_eq!(get(&store.database(), "k").unwrap().unwrap(), "old");
+    // A build of format 1 reads these.
+    store.backup(path("before")).unwrap();
+    restore(path("before"), path("restored")).unwrap();
+    for name in ["data", "before", "restored"] {
+        assert_eq!(format(&path(name)), "millrace-store 1\n", "{name}");
+    }
+    put(&store.database(), "k", "new").unwrap();
+    store.backup(path("after")).unwrap();
+    for name in ["data", "after"] {
+        assert_eq!(format(&path(name)), "millrace-store 2\n", "{name}");
+    }
+    drop(store);
+    for (name, value) in [("data", "new"), ("after", "new"), ("restored", "old")] {
+        assert_eq!(get(&open(path(name)).database(), "k").unwrap().unwrap(), value, "{name}");
+    }
 }

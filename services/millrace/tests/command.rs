@@ -250,8 +250,8 @@ fn a_data_folder_that_cannot_be_used_is_one_sentence_and_exit_code_1() {
         server
     };
     let format = newer.join("format");
-    let text = std::fs::read_to_string(&format).unwrap();
-    std::fs::write(&format, text.replace('1', "99")).unwrap();
+    assert!(std::fs::read_to_string(&format).unwrap().starts_with("millrace-store "));
+    std::fs::write(&format, "millrace-store 99\n").unwrap();
     for (path, words) in [
         (&used, "in use by another process: stop that process"),
         (&foreign, "is not a data folder of this program: set an empty folder"),

@@ -10,8 +10,9 @@ use std::{
 use crate::error::OpenError;
 
 /// Format 1 has tables of fjall 3 in `tables`, one keyspace `keys`, and the version at
-/// `\xff/version`.
-const FORMAT: u32 = 1;
+/// `\xff/version`. In format 2 retained messages and wills may name their publisher, which builds of
+/// format 1 would take for a part of the message.
+const FORMAT: u32 = 2;
 
 const FORMAT_PREFIX: &str = "millrace-store ";
 const LOCK: &str = "lock";
@@ -36,6 +37,8 @@ impl Drop for Folder {
 }
 
 impl Folder {
+    /// A folder of an older format keeps it until [`Folder::raise_format`], so a build of that format
+    /// can still open a folder to which nothing was written.
     pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
         Self::open_as(path, FORMAT)
     }
@@ -71,6 +74,15 @@ impl Folder {
 
     pub(super) fn format(&self) -> u32 {
         self.format.load(Ordering::Relaxed)
+    }
+
+    /// Before a write of this build, so that no build that would misread it opens the folder.
+    pub(super) fn raise_format(&self) -> io::Result<()> {
+        if self.format() < FORMAT {
+            write_format(&self.path, FORMAT)?;
+            self.format.store(FORMAT, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Removes all but the lock, which is held, and the format, without which the rest would be of
