@@ -26,7 +26,7 @@ use crate::text;
 
 pub(crate) const HELP: &str = "\
 Example:
-  millrace migrate /var/lib/millrace foundationdb --fdb-cluster-file /etc/foundationdb/fdb.cluster
+  sudo -u millrace millrace migrate /var/lib/millrace foundationdb --fdb-cluster-file /etc/foundationdb/fdb.cluster
 
 The source stays as it is. The target is empty at first; after an interruption, run the same command
 again. When the command has ended, both stores are equal.";
@@ -84,6 +84,11 @@ pub(crate) fn run(args: MigrateArgs) -> Result<(), Failure> {
 }
 
 fn migrate(source: &StoreLocation, target: &StoreLocation) -> Result<(), Failure> {
+    for place in [source, target] {
+        if let StoreLocation::Folder(folder) = place {
+            permissions::refuse_others_store(folder).map_err(Failure::Run)?;
+        }
+    }
     if let StoreLocation::Folder(folder) = source
         && crate::inspect::is_missing(folder)
     {

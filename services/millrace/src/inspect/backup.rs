@@ -12,7 +12,7 @@ use millrace_storage::{OpenError, Options, RestoreError, StoreError};
 use super::open_folder::{AnswerError, OpenFolder, RowSink};
 use super::rows::InspectRow;
 use super::source;
-use crate::permissions::keep_private;
+use crate::permissions::{self, keep_private};
 use crate::text;
 
 /// Extension of the folder of a copy that has not ended.
@@ -56,6 +56,7 @@ pub(super) fn restore(backup: &Path, target: &Path, out: RowSink<'_>) -> Result<
             target.display()
         )));
     }
+    permissions::refuse_others_store(backup).map_err(AnswerError::Failed)?;
     let options = Options::of_disk(target);
     if let Ok(free_bytes) = (options.free_bytes)(existing_part(target)) {
         check_room(size(backup), free_bytes, options.disk_reserve_bytes)?;
