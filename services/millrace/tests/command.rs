@@ -334,6 +334,23 @@ fn what_is_wrong_in_the_settings_is_exit_code_2() {
 }
 
 #[test]
+fn a_service_without_a_home_folder_uses_its_environment() {
+    let set = [
+        ("MILLRACE_URL", "http://127.0.0.1:1"),
+        ("MILLRACE_ORGANISATION", "00000000-0000-4000-8000-000000000000"),
+        ("MILLRACE_TOKEN", "a-token"),
+    ];
+    let without_home = |given: &[(&str, &str)]| {
+        let mut command = millrace(&["brokers", "list"]);
+        command.env_remove("HOME").env_remove("XDG_CONFIG_HOME").envs(given.iter().copied());
+        said(&command.output().unwrap())
+    };
+    let asked = without_home(&set);
+    assert!(asked.contains("127.0.0.1:1") && !asked.contains("HOME"), "{asked}");
+    assert!(without_home(&set[..2]).contains("neither HOME nor XDG_CONFIG_HOME is set"));
+}
+
+#[test]
 fn help_and_version_go_to_stdout() {
     for (args, words) in [(["--version"], env!("CARGO_PKG_VERSION")), (["--help"], "passwd")] {
         let output = millrace(&args).output().unwrap();
