@@ -3,16 +3,45 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use clap::ArgMatches;
 
 /// For all files that the process makes from now on, a running server too.
 pub(crate) fn keep_private() {
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
 }
 
+/// Settings that name a file with a secret, which its readers could use.
+const SECRETS: [&str; 10] = [
+    "fdb_tls_key",
+    "nats_creds",
+    "nats_nkey",
+    "nats_password_file",
+    "nats_tls_key",
+    "oidc_client_secret_file",
+    "operator_token_file",
+    "secret_key_file",
+    "smtp_password_file",
+    "tls_key",
+];
+
+/// A warning for each file with a secret that other users of this machine can read.
+pub(crate) fn exposed_files(serve: &ArgMatches) -> Vec<String> {
+    let file = |setting: &str| serve.get_raw(setting)?.next().map(PathBuf::from);
+    let in_folder = file("tls_dir").map(|folder| ("tls_dir", folder.join("tls.key")));
+    let named = SECRETS.into_iter().filter_map(|setting| Some((setting, file(setting)?)));
+    let exposed = named.chain(in_folder).filter(|(_, file)| is_exposed(file));
+    let warning = |(setting, file): (&str, PathBuf)| {
+        let file = file.display();
+        format!("{setting} {file} can be read by other users of this machine: chmod 600 {file}")
+    };
+    exposed.map(warning).collect()
+}
+
 /// Whether other users of this machine can read a file with a secret, and this process does not need that. Where the
 /// file belongs to somebody else, such as root, this process may read it by its group.
-pub(crate) fn is_exposed(path: &str) -> bool {
+fn is_exposed(path: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
     fs::metadata(path).is_ok_and(|file| {
         let mode = file.mode();

@@ -394,20 +394,23 @@ fn passwd_adds_changes_and_deletes_users_and_keeps_the_rest() {
 }
 
 #[test]
-fn a_secret_key_that_other_users_can_read_is_named_by_the_check_and_at_the_start() {
+fn secrets_that_other_users_can_read_are_named_by_the_check_and_at_the_start() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
     let (key, config) = (folder.path().join("secret-key"), folder.path().join("millrace.toml"));
     std::fs::write(&key, "0123456789abcdef0123456789abcdef").unwrap();
-    std::fs::write(&config, format!("secret_key_file = {:?}\n", key.to_str().unwrap())).unwrap();
+    let settings = ["secret_key_file", "operator_token_file"];
+    let lines = settings.map(|setting| format!("{setting} = {:?}\n", key.to_str().unwrap()));
+    std::fs::write(&config, lines.concat()).unwrap();
     const SAID: &str = "can be read by other users";
     let check = |mode: u32| {
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
         let output = millrace(&["config", "check", "--config", config.to_str().unwrap()]).output().unwrap();
         assert!(output.status.success(), "{}", said(&output));
-        String::from_utf8_lossy(&output.stdout).contains(SAID)
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        settings.map(|setting| text.contains(&format!("{setting} {} {SAID}", key.display())))
     };
-    assert_eq!([0o600, 0o640, 0o604].map(check), [false, true, true]);
+    assert_eq!([0o600, 0o640, 0o604].map(check), [[false; 2], [true; 2], [true; 2]]);
     let data = format!("--data-dir={}", folder.path().join("data").display());
     let mut server = Server::start(&[&data, "--config", config.to_str().unwrap()]);
     server.behind(SAID);
