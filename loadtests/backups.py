@@ -84,11 +84,12 @@ def full_disk(program, folder, port, data, backup, wanted):
         print(f"a backup on a disk that fills up is refused: {said}")
         assert not pathlib.Path(f"{folder}/small/copy").exists(), "a backup that failed looks like one that is whole"
         assert stored_data.publish(port, [("still/here", b"1")], False) == 1
-        partial = f"{folder}/small/copy.partial"
-        if pathlib.Path(partial).exists():
-            # It may have no keys yet, so a restore from it would be an empty store.
-            said = program.refuses("a part of a backup", "restore", partial, "--data-dir", f"{folder}/from-partial")
-            print(f"a restore from the part of a backup is refused: {said}")
+        assert not pathlib.Path(f"{folder}/small/copy.partial").exists(), "a backup that failed still takes its room"
+        # As a backup leaves it that is killed. It may have no keys yet, so a restore from it would be an empty store.
+        shutil.copytree(backup, f"{folder}/killed.partial")
+        said = program.refuses("a part of a backup", "restore", f"{folder}/killed.partial", "--data-dir", f"{folder}/from-partial")
+        print(f"a restore from the part of a backup is refused: {said}")
+        shutil.rmtree(f"{folder}/killed.partial")
         said = program.refuses(room, "restore", backup, "--data-dir", f"{folder}/small/restored")
         print(f"a restore on a disk that fills up is refused: {said}")
         assert not pathlib.Path(f"{folder}/small/restored").exists(), "a restore that failed looks like one that is whole"

@@ -3,7 +3,7 @@
 //! A copy is a comparison that writes the differences: it goes through both stores in key order,
 //! page by page. So an interrupted copy continues where it stopped, and a last comparison without a
 //! difference proves that both stores are equal. The source must have no writers; the comparison
-//! detects any. Until the copy has ended, the target has a key that [`copy_is_unfinished`] finds,
+//! detects any. Until [`EqualCopy::finish`], the target has a key that [`copy_is_unfinished`] finds,
 //! so that no server starts on half of a store.
 //!
 //! Keys that hold a versionstamp are copied unchanged. So the target's versions must come after all
@@ -69,16 +69,34 @@ pub async fn copy_is_unfinished(database: &Database) -> Result<bool, StoreError>
     Ok(unfinished_at(database).await?.is_some())
 }
 
+/// A target that is equal to its source, and on which no server starts before [`EqualCopy::finish`].
+#[must_use]
+pub struct EqualCopy<'a> {
+    target: &'a Database,
+    id: u64,
+    seen: CopyProgress,
+}
+
+impl EqualCopy<'_> {
+    /// # Errors
+    /// [`CopyError::AnotherCopy`], or the target cannot be written.
+    pub async fn finish(self) -> Result<CopyProgress, CopyError> {
+        finish(self.target, self.id).await?;
+        Ok(self.seen)
+    }
+}
+
 /// Makes `target`, which is empty or the target of an interrupted copy, equal to `source`, and
-/// calls `progress` after each page.
+/// calls `progress` after each page. The caller checks that the source had no writers, and finishes
+/// the copy; otherwise the same call continues it.
 ///
 /// # Errors
 /// See [`CopyError`].
-pub async fn copy(
+pub async fn copy<'a>(
     source: &Database,
-    target: &Database,
+    target: &'a Database,
     progress: &mut (dyn FnMut(CopyProgress) + Send),
-) -> Result<CopyProgress, CopyError> {
+) -> Result<EqualCopy<'a>, CopyError> {
     if copy_is_unfinished(source).await.map_err(CopyError::Source)? {
         return Err(CopyError::SourceUnfinished);
     }
@@ -95,9 +113,7 @@ pub async fn copy(
         pass.seen = CopyProgress { is_comparing: true, ..CopyProgress::default() };
         pass.run(Bytes::new()).await?;
         if pass.seen.changed == 0 {
-            let seen = pass.seen;
-            finish(target, id).await?;
-            return Ok(seen);
+            return Ok(EqualCopy { target, id, seen: pass.seen });
         }
     }
     Err(CopyError::SourceChanges)
@@ -295,8 +311,16 @@ mod tests {
         }
     }
 
+    async fn whole(
+        source: &Database,
+        target: &Database,
+        progress: &mut (dyn FnMut(CopyProgress) + Send),
+    ) -> Result<CopyProgress, CopyError> {
+        copy(source, target, progress).await?.finish().await
+    }
+
     fn copied(source: &Database, target: &Database) -> Result<CopyProgress, CopyError> {
-        block_on(copy(source, target, &mut |_| {}))
+        block_on(whole(source, target, &mut |_| {}))
     }
 
     /// A store in memory whose version is not behind that of a source with a few commits.
@@ -340,7 +364,7 @@ mod tests {
         // Interrupts the copy: the third page's progress panics.
         let mut pages = 0;
         let interrupted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            block_on(copy(&source, &target, &mut |_| {
+            block_on(whole(&source, &target, &mut |_| {
                 pages += 1;
                 assert!(pages < 3, "the copy is interrupted here");
             }))
@@ -356,7 +380,7 @@ mod tests {
         }));
         changed.unwrap();
         let mut first = None;
-        block_on(copy(&source, &target, &mut |seen| {
+        block_on(whole(&source, &target, &mut |seen| {
             first.get_or_insert(seen);
         }))
         .unwrap();
@@ -384,7 +408,7 @@ mod tests {
         fill(&source, numbered(5_000));
         fill(&other, numbered(30));
         let mut later = None;
-        let first = block_on(copy(&source, &target, &mut |_| {
+        let first = block_on(whole(&source, &target, &mut |_| {
             later.get_or_insert_with(|| copied(&other, &target).map(|seen| seen.keys));
         }));
         assert!(matches!(first, Err(CopyError::AnotherCopy)), "{first:?}");
@@ -397,7 +421,7 @@ mod tests {
         let (source, target) = (Database::memory(), ahead());
         fill(&source, numbered(10));
         let writer = source.clone();
-        let result = block_on(copy(&source, &target, &mut |seen| {
+        let result = block_on(whole(&source, &target, &mut |seen| {
             let value = format!("{seen:?}").into_bytes();
             fill(&writer, [("key 000003".to_owned(), value)].into_iter());
         }));
@@ -441,7 +465,7 @@ mod tests {
         fill(&source, numbered(2_500));
         let comparing = AtomicBool::new(false);
         let mut told = Vec::new();
-        block_on(copy(&source, &target, &mut |seen| {
+        block_on(whole(&source, &target, &mut |seen| {
             comparing.fetch_or(seen.is_comparing, Ordering::Relaxed);
             told.push(seen.keys);
         }))

@@ -74,6 +74,8 @@ pub enum OpenError {
     NewerFormat { path: PathBuf, found: u32, known: u32 },
     #[error("the folder {0} is not empty and is not a data folder of this program")]
     NotAStore(PathBuf),
+    #[error("the folder {0} has the name of a copy that did not end")]
+    Partial(PathBuf),
     #[error("the data folder {0} cannot be written to")]
     ReadOnly(PathBuf),
     #[error("there is no space left for the data folder {0}")]

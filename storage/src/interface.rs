@@ -17,7 +17,8 @@ use crate::{
 #[non_exhaustive]
 pub enum TransactionOption {
     /// The transaction frees space: it deletes more than it writes, as a trim or the end of a
-    /// session does. The embedded engine accepts it even when the disk is nearly full, see
+    /// session does; or it is small, and lets a person free space, as a sign-in does. The embedded
+    /// engine accepts it even when the disk is nearly full, see
     /// [`crate::Options::disk_reserve_bytes`].
     FreesSpace,
 }

@@ -43,7 +43,7 @@ mod transaction;
 mod version;
 
 pub use completion::{Commit, Completion, block_on, block_on_for};
-pub use copy::{CopyError, CopyProgress, copy, copy_is_unfinished};
+pub use copy::{CopyError, CopyProgress, EqualCopy, copy, copy_is_unfinished};
 pub use database::{Attempt, Database, TransactionFailure};
 pub use engine::embedded::{
     CAUGHT_THREADS, DiskUse, Embedded, FolderRecovery, FreeBytes, Options, RestoreError, restore,

@@ -49,10 +49,10 @@ fn a_newer_format_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     put(&open(&folder).unwrap().database(), "k", "v").unwrap();
     let format = folder.path().join("format");
-    assert_eq!(fs::read_to_string(&format).unwrap(), "millrace-store 1\n");
-    fs::write(&format, "millrace-store 2\n").unwrap();
+    assert_eq!(fs::read_to_string(&format).unwrap(), "millrace-store 2\n");
+    fs::write(&format, "millrace-store 3\n").unwrap();
     let path = folder.path().display();
-    let expected = format!("the data folder {path} has format 2, and this version reads formats up to 1");
+    let expected = format!("the data folder {path} has format 3, and this version reads formats up to 2");
     assert_eq!(message(&folder), expected);
     fs::write(&format, "something").unwrap();
     assert_eq!(message(&folder), format!("the data folder {path} is corrupted: its format file is not one"));

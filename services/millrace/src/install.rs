@@ -78,7 +78,7 @@ pub(crate) fn config(args: ConfigArgs) -> Result<(), Failure> {
             for name in ignored {
                 text += &format!("{name} in the environment is not a setting, and is ignored\n");
             }
-            text.extend(settings.control.exposed_files().map(|exposed| format!("{exposed}\n")));
+            text.extend(settings.exposed_files.iter().map(|exposed| format!("{exposed}\n")));
             print((text + "the settings are allowed\n").as_bytes())
         }
     }

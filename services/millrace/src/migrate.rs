@@ -15,7 +15,9 @@ use millrace_layers::{
     Store,
     pods::{self, Pod},
 };
-use millrace_storage::{CopyError, CopyProgress, Embedded, Host as _, RestoreError, System, block_on, copy};
+use millrace_storage::{
+    CopyError, CopyProgress, Database, Embedded, Host as _, RestoreError, System, block_on, copy,
+};
 
 use crate::failure::Failure;
 use crate::permissions;
@@ -24,7 +26,7 @@ use crate::text;
 
 pub(crate) const HELP: &str = "\
 Example:
-  millrace migrate /var/lib/millrace foundationdb --fdb-cluster-file /etc/foundationdb/fdb.cluster
+  sudo -u millrace millrace migrate /var/lib/millrace foundationdb --fdb-cluster-file /etc/foundationdb/fdb.cluster
 
 The source stays as it is. The target is empty at first; after an interruption, run the same command
 again. When the command has ended, both stores are equal.";
@@ -82,6 +84,11 @@ pub(crate) fn run(args: MigrateArgs) -> Result<(), Failure> {
 }
 
 fn migrate(source: &StoreLocation, target: &StoreLocation) -> Result<(), Failure> {
+    for place in [source, target] {
+        if let StoreLocation::Folder(folder) = place {
+            permissions::refuse_others_store(folder).map_err(Failure::Run)?;
+        }
+    }
     if let StoreLocation::Folder(folder) = source
         && crate::inspect::is_missing(folder)
     {
@@ -107,17 +114,29 @@ fn migrate(source: &StoreLocation, target: &StoreLocation) -> Result<(), Failure
         )?;
     }
     let to = open(target)?;
-    let mut progress = ProgressLines::new();
-    let copied = block_on(copy(&from.database(), &to.database(), &mut |seen| progress.show(seen)));
-    let seen = copied.map_err(|error| failure(&error))?;
-    if let StoreLocation::Cluster(_) = source {
+    let seen = copy_then(&from.database(), &to.database(), || match source {
         // Checked again, because a pod that was started during the copy may write after the
         // comparison.
-        refuse_running(&Store::new(from.database()), LEASE_WATCHED)?;
-    }
+        StoreLocation::Cluster(_) => refuse_running(&Store::new(from.database()), LEASE_WATCHED),
+        _ => Ok(()),
+    })?;
     say(&format!("Both stores are equal: {}, {}.", keys(seen.keys), text::bytes(seen.bytes)));
     say("Start servers on the target with the same secret_key_file as before, if one was set.");
     Ok(())
+}
+
+/// Copies, and finishes the copy if `check` allows it. Otherwise no server starts on the target, and the next migration continues the
+/// copy.
+fn copy_then(
+    source: &Database,
+    target: &Database,
+    check: impl FnOnce() -> Result<(), Failure>,
+) -> Result<CopyProgress, Failure> {
+    let mut progress = ProgressLines::new();
+    let failed = |error| failure(&error);
+    let equal = block_on(copy(source, target, &mut |seen| progress.show(seen))).map_err(failed)?;
+    check()?;
+    block_on(equal.finish()).map_err(failed)
 }
 
 fn open(place: &StoreLocation) -> Result<Opened, Failure> {
@@ -206,9 +225,29 @@ impl ProgressLines {
 
 #[cfg(test)]
 mod tests {
-    use millrace_storage::Database;
+    use millrace_storage::{StoreError, copy_is_unfinished};
 
     use super::*;
+
+    #[test]
+    fn a_pod_that_runs_at_the_end_leaves_a_target_on_which_the_same_command_continues() {
+        let (source, target) = (Database::memory(), Database::memory());
+        let write = |database: &Database, value: Option<&'static [u8]>| -> Result<(), StoreError> {
+            block_on(database.run(async |tx, _| match value {
+                Some(value) => tx.set("key", value),
+                None => tx.clear("key"),
+            }))
+        };
+        write(&source, Some(b"value")).unwrap();
+        // The target's versions must not be behind those of the source.
+        write(&target, Some(b"")).unwrap();
+        write(&target, None).unwrap();
+        let runs = || Err(Failure::Run("pods run on the source".into()));
+        let is_unfinished = || block_on(copy_is_unfinished(&target)).unwrap();
+        assert!(copy_then(&source, &target, runs).is_err() && is_unfinished());
+        assert_eq!(copy_then(&source, &target, || Ok(())).unwrap().keys, 1);
+        assert!(!is_unfinished());
+    }
 
     #[test]
     fn a_pod_that_renews_its_lease_is_named_and_a_dead_one_is_not() {

@@ -34,32 +34,56 @@ pub(crate) struct PasswdArgs {
 pub(crate) fn run(args: &PasswdArgs) -> Result<(), Failure> {
     // Resolves a link, so that the link stays a link.
     let file = std::fs::canonicalize(&args.file).unwrap_or_else(|_| args.file.clone());
-    let failed =
-        |what: &str, error: std::io::Error| Failure::Run(format!("{} {what}: {error}", file.display()));
-    let edit = |text: &str, hash: Option<&str>| {
-        passwords::edit(text, &args.user, hash)
-            .map_err(|error| Failure::Settings(format!("the user \"{}\" is not allowed: {error}", args.user)))
-    };
-    let text = match std::fs::read_to_string(&file) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !args.delete => String::new(),
-        Err(error) => return Err(failed("cannot be read", error)),
-    };
-    // Checks the user name before asking for a password.
-    let without = edit(&text, None)?;
-    let edited = if args.delete {
-        if without == text {
-            return Err(Failure::Run(format!("{} has no user {}", file.display(), args.user)));
+    let hash = match args.delete {
+        true => None,
+        false => {
+            // Checks the file and the user name before asking for a password.
+            edit(&read(&file, false)?, &args.user, None)?;
+            Some(hash(&password(args)?)?)
         }
-        without
-    } else {
-        let hash = hash(&password(args)?)?;
-        edit(&text, Some(&hash))?
     };
-    replace(&file, &edited).map_err(|error| failed("cannot be written", error))?;
+    change(&file, &args.user, hash.as_deref())?;
     let what = if args.delete { "deleted from" } else { "written to" };
     let _ = writeln!(std::io::stderr(), "User {} {what} {}.", args.user, file.display());
     Ok(())
+}
+
+/// Adds or changes a user; without a hash, deletes the user.
+fn change(file: &Path, user: &str, hash: Option<&str>) -> Result<(), Failure> {
+    // Held while the file is read and replaced, so that two commands at once do not lose one's change. Some network file systems cannot
+    // lock a folder: there the change is made without the lock.
+    let lock = std::fs::File::open(folder_of(file));
+    let _ = lock.as_ref().map(std::fs::File::lock);
+    let text = read(file, hash.is_none())?;
+    let edited = edit(&text, user, hash)?;
+    if hash.is_none() && edited == text {
+        return Err(Failure::Run(format!("{} has no user {user}", file.display())));
+    }
+    replace(file, &edited).map_err(|error| failed(file, "cannot be written", &error))
+}
+
+fn read(file: &Path, must_exist: bool) -> Result<String, Failure> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok(text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !must_exist => Ok(String::new()),
+        Err(error) => Err(failed(file, "cannot be read", &error)),
+    }
+}
+
+fn edit(text: &str, user: &str, hash: Option<&str>) -> Result<String, Failure> {
+    passwords::edit(text, user, hash)
+        .map_err(|error| Failure::Settings(format!("the user \"{user}\" is not allowed: {error}")))
+}
+
+fn failed(file: &Path, what: &str, error: &std::io::Error) -> Failure {
+    Failure::Run(format!("{} {what}: {error}", file.display()))
+}
+
+fn folder_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
 }
 
 fn hash(password: &str) -> Result<String, Failure> {
@@ -106,10 +130,7 @@ fn one_line(text: &str) -> Result<&str, String> {
 /// group and mode, because a server of another user may read it; a new file is for its owner alone.
 fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     let name = file.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
-    let folder = match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(file);
     let temporary = folder.join(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
     let write = || {
         let mut new =
@@ -165,6 +186,26 @@ mod tests {
             assert_eq!(one_line(text), Ok(line), "{text:?}");
         }
         assert!(one_line("a\nb\n").is_err());
+    }
+
+    #[test]
+    fn changes_at_once_are_all_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("users");
+        let users: Vec<_> = (0..20).map(|number| format!("dev-{number}")).collect();
+        let hash = hash("pw").unwrap();
+        std::thread::scope(|scope| {
+            for user in &users {
+                scope.spawn(|| change(&file, user, Some(&hash)).unwrap());
+            }
+        });
+        let text = std::fs::read_to_string(&file).unwrap();
+        for user in &users {
+            assert!(text.lines().any(|line| line.starts_with(&format!("{user}:"))), "{user} is lost: {text}");
+        }
+        assert!(change(&file, "nobody", None).is_err());
+        change(&file, "dev-7", None).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), 19);
     }
 
     fn access(file: &Path) -> (u32, u32, u32) {

@@ -38,9 +38,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     let telemetry = Telemetry::new(&settings.telemetry);
     logs::start(&settings.log_level, settings.log_format, telemetry.log_layer());
     panics::end_the_process();
-    if !ignored.is_empty() {
-        warn!(names = %ignored.join(", "), "environment variables that name no setting are ignored: check their spelling");
-    }
+    warn_of(settings, ignored);
     // Registered before the listeners open, so that no signal is lost.
     let mut signals =
         signals().map_err(|error| Failure::Run(format!("signals cannot be received: {error}")))?;
@@ -111,6 +109,13 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     // Dropping the exporter sends the last lines and spans, if the collector takes them at once.
     drop(exporter);
     Ok(())
+}
+
+fn warn_of(settings: &Settings, ignored: &[String]) {
+    if !ignored.is_empty() {
+        warn!(names = %ignored.join(", "), "environment variables that name no setting are ignored: check their spelling");
+    }
+    settings.exposed_files.iter().for_each(|exposed| warn!("{exposed}"));
 }
 
 /// Returns the signal that ends the server; on SIGHUP the server reads its files again.

@@ -23,6 +23,7 @@ use crate::control::{ControlArgs, SmtpSettings};
 use crate::failure::Failure;
 use crate::limits::{ADMIN_PORT_ABOVE, ConnectionLimits, HTTP_HEAD_TIME};
 use crate::logs::LogFormat;
+use crate::permissions;
 use crate::store::{Cluster, ClusterArgs, StoreLocation};
 use crate::telemetry::TelemetryArgs;
 use crate::values::{Listen, addresses};
@@ -51,6 +52,8 @@ pub(crate) struct Settings {
     pub(crate) shutdown_grace: Duration,
     /// Any client on the network may connect, and the operator has confirmed that.
     pub(crate) open_to_everybody: bool,
+    /// Warnings about files with secrets.
+    pub(crate) exposed_files: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +129,8 @@ pub(crate) fn load(
         environment.keys().filter(|name| !known.contains(*name)).map(|name| variable(name)).collect();
     let (args, matches) = serve_args(&completed)?;
     let says_data_dir = matches.value_source("data_dir") == Some(ValueSource::CommandLine);
-    Ok((combine(args, says_data_dir).map_err(Failure::Settings)?, ignored))
+    let settings = combine(args, says_data_dir).map_err(Failure::Settings)?;
+    Ok((Settings { exposed_files: permissions::exposed_files(&matches), ..settings }, ignored))
 }
 
 /// For commands that use the data folder of a server with these settings.
@@ -320,10 +324,10 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
     limits_fit(&limits)?;
     args.telemetry.check()?;
     let fabric = args.nats.fabric(pod.as_deref())?;
-    let oidc = args.control.oidc()?;
-    let smtp = args.control.smtp()?;
+    let (oidc, smtp) = (args.control.oidc()?, args.control.smtp()?);
     Ok(Settings {
         open_to_everybody: allow_anonymous && exposed.is_some(),
+        exposed_files: Vec::new(),
         store,
         pods,
         http_listen,

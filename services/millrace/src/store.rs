@@ -264,6 +264,7 @@ fn close_to_others(path: &Path) {
 }
 
 fn open_folder(path: &Path) -> Result<Embedded, Failure> {
+    permissions::refuse_others_store(path).map_err(Failure::Run)?;
     permissions::keep_private();
     let opened = Embedded::open(path, Options::of_disk(path)).map_err(|error| {
         let advice = match &error {
@@ -271,7 +272,9 @@ fn open_folder(path: &Path) -> Result<Embedded, Failure> {
             OpenError::NewerFormat { .. } => {
                 "start the version that wrote it, or set another folder with --data-dir"
             }
-            OpenError::NotAStore(_) => "set an empty folder, or one that is not there yet, with --data-dir",
+            OpenError::NotAStore(_) | OpenError::Partial(_) => {
+                "set an empty folder, or one that is not there yet, with --data-dir"
+            }
             OpenError::ReadOnly(_) => "let this user write to it, or set another folder with --data-dir",
             OpenError::NoSpace(_) => "make room on the disk, or set a folder on another one with --data-dir",
             OpenError::Corrupt { .. } => {
@@ -316,6 +319,8 @@ fn pod_name(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     #[test]
@@ -328,6 +333,34 @@ mod tests {
             drop(open_folder(&path).ok().unwrap());
             assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
         }
+    }
+
+    #[test]
+    fn root_leaves_the_folder_of_another_user_as_it_is() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: the data folder of another user, because only root can give files away");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        drop(open_folder(folder.path()).ok().unwrap());
+        let files = || std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        for file in files() {
+            if let Err(error) = std::os::unix::fs::chown(&file, Some(65_533), Some(65_532)) {
+                eprintln!(
+                    "SKIPPED: the data folder of another user, because this root cannot give files away: {error}"
+                );
+                return;
+            }
+        }
+        std::fs::create_dir(folder.path().join("lost+found")).unwrap();
+        let before: Vec<_> = files().collect();
+        let refused = StoreLocation::Folder(folder.path().into()).open_even_unfinished();
+        let Err(Failure::Run(said)) = refused else { panic!("root opens it") };
+        assert!(said.contains("sudo -u '#65533'"), "{said}");
+        assert_eq!(files().collect::<Vec<_>>(), before);
+        let owners =
+            files().filter(|file| !file.ends_with("lost+found")).map(|file| file.metadata().unwrap().uid());
+        assert!(owners.into_iter().all(|owner| owner == 65_533));
     }
 
     #[test]

@@ -250,8 +250,8 @@ fn a_data_folder_that_cannot_be_used_is_one_sentence_and_exit_code_1() {
         server
     };
     let format = newer.join("format");
-    let text = std::fs::read_to_string(&format).unwrap();
-    std::fs::write(&format, text.replace('1', "99")).unwrap();
+    assert!(std::fs::read_to_string(&format).unwrap().starts_with("millrace-store "));
+    std::fs::write(&format, "millrace-store 99\n").unwrap();
     for (path, words) in [
         (&used, "in use by another process: stop that process"),
         (&foreign, "is not a data folder of this program: set an empty folder"),
@@ -334,6 +334,23 @@ fn what_is_wrong_in_the_settings_is_exit_code_2() {
 }
 
 #[test]
+fn a_service_without_a_home_folder_uses_its_environment() {
+    let set = [
+        ("MILLRACE_URL", "http://127.0.0.1:1"),
+        ("MILLRACE_ORGANISATION", "00000000-0000-4000-8000-000000000000"),
+        ("MILLRACE_TOKEN", "a-token"),
+    ];
+    let without_home = |given: &[(&str, &str)]| {
+        let mut command = millrace(&["brokers", "list"]);
+        command.env_remove("HOME").env_remove("XDG_CONFIG_HOME").envs(given.iter().copied());
+        said(&command.output().unwrap())
+    };
+    let asked = without_home(&set);
+    assert!(asked.contains("127.0.0.1:1") && !asked.contains("HOME"), "{asked}");
+    assert!(without_home(&set[..2]).contains("neither HOME nor XDG_CONFIG_HOME is set"));
+}
+
+#[test]
 fn help_and_version_go_to_stdout() {
     for (args, words) in [(["--version"], env!("CARGO_PKG_VERSION")), (["--help"], "passwd")] {
         let output = millrace(&args).output().unwrap();
@@ -377,20 +394,23 @@ fn passwd_adds_changes_and_deletes_users_and_keeps_the_rest() {
 }
 
 #[test]
-fn a_secret_key_that_other_users_can_read_is_named_by_the_check_and_at_the_start() {
+fn secrets_that_other_users_can_read_are_named_by_the_check_and_at_the_start() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
     let (key, config) = (folder.path().join("secret-key"), folder.path().join("millrace.toml"));
     std::fs::write(&key, "0123456789abcdef0123456789abcdef").unwrap();
-    std::fs::write(&config, format!("secret_key_file = {:?}\n", key.to_str().unwrap())).unwrap();
+    let settings = ["secret_key_file", "operator_token_file"];
+    let lines = settings.map(|setting| format!("{setting} = {:?}\n", key.to_str().unwrap()));
+    std::fs::write(&config, lines.concat()).unwrap();
     const SAID: &str = "can be read by other users";
     let check = |mode: u32| {
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
         let output = millrace(&["config", "check", "--config", config.to_str().unwrap()]).output().unwrap();
         assert!(output.status.success(), "{}", said(&output));
-        String::from_utf8_lossy(&output.stdout).contains(SAID)
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        settings.map(|setting| text.contains(&format!("{setting} {} {SAID}", key.display())))
     };
-    assert_eq!([0o600, 0o640, 0o604].map(check), [false, true, true]);
+    assert_eq!([0o600, 0o640, 0o604].map(check), [[false; 2], [true; 2], [true; 2]]);
     let data = format!("--data-dir={}", folder.path().join("data").display());
     let mut server = Server::start(&[&data, "--config", config.to_str().unwrap()]);
     server.behind(SAID);

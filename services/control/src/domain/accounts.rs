@@ -195,6 +195,7 @@ impl Control {
         let actor = Actor { agent, ..person(id, email, source.address) };
         let checked = self
             .change(actor, &Once::unnamed()?, |change| async move {
+                change.use_reserve();
                 // The password or the address may have changed while the hash was computed.
                 let account = get(&change.tx, id, Read::Serializable).await?.map(|account| account.value);
                 if !account.is_some_and(|account| account.email == *email && still_has_hash(&account, phc)) {
@@ -271,7 +272,7 @@ impl Control {
 
     pub(super) async fn start(&self, user: Uuid, source: &RequestSource) -> Result<SignedIn> {
         let session = &self.new_session(source)?;
-        self.write(|tx| async move { session.begin(&tx, user).await }).await?;
+        self.write(|tx| async move { session.begin_within_reserve(&tx, user).await }).await?;
         self.welcome_person(user, session).await
     }
 
@@ -338,6 +339,7 @@ impl Control {
         let proof = &self.check_password(user, "current", &input.current).await?;
         let phc = &Secret::from(&*self.hash_password(&input.new).await?);
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            change.use_reserve();
             let mut record = proof.holds(&change, caller).await?;
             record.password = Some(phc.clone());
             accounts::users().put(&change.tx, user.as_bytes(), &record).await?;

@@ -127,6 +127,7 @@ impl Control {
         let said = serde_json::json!({ "broker": at.name });
         let said = &said;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            change.use_reserve();
             change.audit(at.organisation, action, target, said.clone())
         })
         .await
@@ -135,6 +136,7 @@ impl Control {
     /// Records what an operator did to the region outside of the store's transactions.
     pub(crate) async fn note_of_region(&self, operator: &Operator, action: &str, target: &str) -> Result<()> {
         self.change(operator.into(), &Once::unnamed()?, |change| async move {
+            change.use_reserve();
             change.audit_of_region(action, target, serde_json::json!({}))
         })
         .await

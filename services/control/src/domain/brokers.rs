@@ -269,6 +269,7 @@ impl Control {
     ) -> Result<Versioned<Broker>> {
         let edit = &edit;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             let broker = find(tx, caller, at, Permission::BrokersWrite, Read::Serializable).await?;
             let mut details = broker.details()?;
@@ -301,6 +302,7 @@ impl Control {
         seen: Precondition,
     ) -> Result<()> {
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             let broker = find(tx, caller, at, Permission::BrokersWrite, Read::Serializable).await?;
             let details = broker.details()?;

@@ -83,6 +83,7 @@ impl Control {
             return Ok(());
         }
         self.change(Actor::service(), &Once::unnamed()?, |change| async move {
+            change.use_reserve();
             // A cap that was changed meanwhile is compared with the usage by its own change.
             if caps_of(&change.tx, organisation, Read::Serializable).await? != standing.caps {
                 return Ok(());

@@ -14,7 +14,7 @@ use millrace_layers::accounts::{
     self,
     expiring::{Expiring, ExpiringKind},
 };
-use millrace_storage::{Read, Transaction};
+use millrace_storage::{Read, Transaction, TransactionOption};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -267,7 +267,19 @@ pub(super) async fn forget(tx: &Transaction, id: &[u8], now_ms: u64) -> Result<(
     Ok(())
 }
 
+/// Lets a nearly full disk accept the transaction, because it frees space, restrains those who fill the disk, or signs in a person
+/// who can do either. Such a transaction is small, and [`ChangeLogLimiter`](super::change_log_limiter::ChangeLogLimiter) limits
+/// those of a person. The last quarter of the disk's reserve stays closed to it.
+pub(super) fn use_reserve(tx: &Transaction) {
+    tx.set_option(TransactionOption::FreesSpace);
+}
+
 impl Change {
+    /// See [`use_reserve`].
+    pub(super) fn use_reserve(&self) {
+        use_reserve(&self.tx);
+    }
+
     /// For entries about commands outside of this API. The store may write them twice.
     pub(super) fn without_receipt(tx: Transaction, now_ms: u64, actor: Actor) -> Self {
         Self {

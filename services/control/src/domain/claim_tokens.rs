@@ -194,6 +194,7 @@ impl Control {
         once: &Once,
     ) -> Result<()> {
         self.change(caller.into(), once, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             let broker = brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
             let ClaimTokenRecord { shown, hash } = get(tx, broker.id, id, Read::Serializable).await?;

@@ -255,6 +255,7 @@ impl Control {
         seen: Precondition,
     ) -> Result<()> {
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             let broker = brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
             let old = get(tx, broker.id, user, Read::Serializable).await?;

@@ -58,6 +58,7 @@ impl Control {
         let proof = proof.as_ref();
         let once = Once::unnamed()?;
         let checked = self.change(caller.into(), &once, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             match proof {
                 Some(proof) => proof.holds(&change, caller).await.map(drop)?,

@@ -148,6 +148,7 @@ impl Control {
         once: &Once,
     ) -> Result<()> {
         self.change(caller.into(), once, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable).await?;
             let all = INVITATIONS.of(organisation);

@@ -12,7 +12,7 @@ use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::change::Change;
+use super::change::{Change, use_reserve};
 use super::{Control, Error, Result};
 use crate::limits::{FORMER_BROKERS_MAX, FORMER_BROKERS_READ};
 
@@ -74,6 +74,7 @@ impl Control {
 
 /// Returns whether more months remain.
 async fn settle_month(tx: &Transaction, broker: BrokerId) -> Result<bool> {
+    use_reserve(tx);
     let (all, id) = (accounts::former_brokers(), broker.to_be_bytes());
     let Some(found) = all.get::<FormerBroker>(tx, &id, Read::Serializable).await? else { return Ok(false) };
     let FormerBroker { organisation, ended_ms, from_ms } = found.value;

@@ -31,6 +31,7 @@ impl Control {
         let actor = Actor { agent, ..person(known.unwrap_or(id), NAME, source.address) };
         let user = self
             .change(actor, &Once::unnamed()?, |change| async move {
+                change.use_reserve();
                 let user = match owner(&change.tx).await? {
                     Some(user) => user,
                     None => {

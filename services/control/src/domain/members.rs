@@ -102,6 +102,7 @@ impl Control {
         let leaves = people::person_of(caller).is_ok_and(|(own, _)| own == user);
         let needed = if leaves { Permission::OrganisationRead } else { Permission::OrganisationWrite };
         self.change(caller.into(), once, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             authorise(tx, caller, organisation, needed, Read::Serializable).await?;
             let role = record(tx, organisation, user).await?.role;

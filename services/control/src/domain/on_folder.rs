@@ -5,7 +5,7 @@ use millrace_storage::Read;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::change::Change;
+use super::change::{Change, use_reserve};
 use super::{Operator, Result};
 
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,7 @@ pub async fn note_on_folder(
     let OnFolder { broker, action, target, count } = done;
     let details: &Value = &json!({ "broker": broker, "count": count, "on_data_folder": true });
     let run = store.database().run(|tx, _| async move {
+        use_reserve(&tx);
         let found = catalog::get(&tx, broker.as_bytes(), Read::Serializable).await?;
         let owner = found.map(|found| found.details()).transpose()?;
         let owner = owner.and_then(|found| found.value.organisation?.parse::<Uuid>().ok());

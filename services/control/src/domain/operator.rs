@@ -124,6 +124,7 @@ impl Control {
         }
         names::check(reason).map_err(|what| Error::field("reason", what))?;
         self.change(operator.into(), &Once::unnamed()?, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             let record = found(tx, id).await?;
             let mut stopped = Vec::new();
@@ -152,6 +153,7 @@ impl Control {
     /// Ends a suspension, and resumes the brokers that it stopped; [`Error::Conflict`] if the tenant is not suspended.
     pub async fn resume_tenant(&self, id: Uuid, operator: &Operator) -> Result<Tenant> {
         self.change(operator.into(), &Once::unnamed()?, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             let mut record = found(tx, id).await?;
             let suspended = record.suspended.take();

@@ -113,6 +113,7 @@ impl Control {
         once: &Once,
     ) -> Result<()> {
         self.change(caller.into(), once, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             authorise(tx, caller, id, Permission::OrganisationWrite, Read::Serializable).await?;
             let found = find(tx, id, Read::Serializable).await?.ok_or(Error::NotFound("organisation"))?;

@@ -49,6 +49,8 @@ pub(crate) trait BrokerPart: Clone + Serialize + DeserializeOwned + Send + Sync 
     const BYTES_MAX: usize = PARTS_BYTES_MAX;
     /// Whether parts of this kind can have an end. A full list then loses those that have ended.
     const ENDS: bool = false;
+    /// Whether a part only takes something away from clients, see [`Change::use_reserve`].
+    const RESTRAINS: bool = false;
 
     fn all(broker: BrokerId) -> Collection;
     fn check(&self) -> Checked;
@@ -133,6 +135,9 @@ impl Control {
         seen: Precondition,
     ) -> Result<(u64, bool)> {
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            if P::RESTRAINS {
+                change.use_reserve();
+            }
             let tx = &change.tx;
             let broker = brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
             let all = P::all(broker.id);
@@ -186,6 +191,7 @@ impl Control {
         seen: Precondition,
     ) -> Result<()> {
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             let broker = brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
             let all = P::all(broker.id);
@@ -348,6 +354,7 @@ impl BrokerPart for Ban {
     const KIND: &'static str = "ban";
     const MAX: usize = millrace_access::limits::BANS_MAX;
     const ENDS: bool = true;
+    const RESTRAINS: bool = true;
 
     fn all(broker: BrokerId) -> Collection {
         accounts::bans(broker)

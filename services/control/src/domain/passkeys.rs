@@ -208,6 +208,7 @@ impl Control {
         let proof = &self.check_password(user, "password", &input.password).await?;
         let (checked, name) = self
             .change(caller.into(), &Once::unnamed()?, |change| async move {
+                change.use_reserve();
                 let tx = &change.tx;
                 proof.holds(&change, caller).await?;
                 let has = |factors: &Factors| factors.passkeys.iter().any(|passkey| passkey.id == id);

@@ -13,7 +13,7 @@ use tracing::warn;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::change::Change;
+use super::change::{Change, use_reserve};
 use super::check::{FieldErrors, room};
 use super::error::of_one_tenant;
 use super::usage::{all_of, read_all_of};
@@ -134,6 +134,7 @@ impl Control {
     pub(super) async fn store_plan(&self, name: &str, input: &NewPlan, operator: &Operator) -> Result<Plan> {
         let id = self.new_id()?;
         self.change(operator.into(), &Once::unnamed()?, |change| async move {
+            change.use_reserve();
             let (tx, all) = (&change.tx, accounts::plans());
             let page = all.page::<PlanRecord>(tx, None, PLANS_MAX, Read::Serializable).await?;
             let count = page.items.len();
@@ -214,6 +215,7 @@ impl Control {
         let mut is_held = true;
         for broker in &brokers {
             let copied = self.write(|tx| async move {
+                use_reserve(&tx);
                 let Some(record) = copied_plan(&tx, name, seen).await? else { return Ok(()) };
                 let of = organisations::find(&tx, tenant, Read::Serializable).await?;
                 let known = catalog::get(&tx, &broker.name, Read::Serializable).await?;
@@ -242,6 +244,7 @@ impl Control {
     ) -> Result<()> {
         let next = &next;
         self.change((&seen.operator).into(), &Once::unnamed()?, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             let Some(record) = copied_plan(tx, name, seen).await? else { return Ok(()) };
             let said = json!({ "before": seen.before, "after": record.plan.ceiling });
@@ -260,6 +263,7 @@ impl Control {
 
     pub async fn delete_plan(&self, name: &str, operator: &Operator) -> Result<()> {
         self.change(operator.into(), &Once::unnamed()?, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             let plan = find(tx, name).await?;
             // The read conflicts with an assignment of the plan at the same moment, so one of both transactions runs
@@ -275,6 +279,7 @@ impl Control {
 
     pub async fn choose_plan(&self, id: Uuid, input: &PlanChoice, operator: &Operator) -> Result<Tenant> {
         self.change(operator.into(), &Once::unnamed()?, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             let record = operator::found(tx, id).await?;
             if let Some(name) = &input.plan {

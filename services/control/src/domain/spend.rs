@@ -142,6 +142,7 @@ impl Control {
             return Err(Error::field("monthly_micros", what));
         }
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             of.authorise(tx, caller, Permission::OrganisationWrite, Read::Serializable).await?;
             let old = of.get(tx, Read::Serializable).await?;

@@ -68,6 +68,7 @@ impl Control {
         loop {
             let count = self
                 .write(|tx| async move {
+                    change::use_reserve(&tx);
                     let due = expiring::due(&tx, now_ms, SWEPT_ROWS).await?;
                     for one in &due {
                         expire(&tx, one, now_ms).await?;

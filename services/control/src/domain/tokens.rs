@@ -121,6 +121,8 @@ impl Control {
         let id = self.new_id()?;
         let shown = self
             .change(caller.into(), once, |change| async move {
+                // `millrace login` signs in with a token.
+                change.use_reserve();
                 let tx = &change.tx;
                 authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable)
                     .await?;
@@ -158,6 +160,7 @@ impl Control {
         once: &Once,
     ) -> Result<()> {
         self.change(caller.into(), once, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             // A token may delete itself without further permission.
             if !matches!(&caller.who, Principal::Token { organisation: of, id: own, .. } if (*of, *own) == (organisation, id)) {

@@ -101,7 +101,10 @@ impl Control {
                         self.take_invitation(&change, token, user).await?;
                         user
                     }
-                    (Some(user), None) => user,
+                    (Some(user), None) => {
+                        change.use_reserve();
+                        user
+                    }
                     (None, token) => {
                         self.admit_visitor(&change, id, organisation, visitor, token).await?;
                         id
@@ -244,6 +247,7 @@ impl Control {
     pub(crate) async fn disconnect(&self, caller: &Caller, id: &str) -> Result<()> {
         let (user, sign_in) = person_of(caller)?;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             web_sessions::still_there(tx, sign_in, change.now_ms, Read::Serializable).await?;
             let rows = of_user(tx, user, Read::Serializable).await?;

@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::accounts::{UserRecord, audit_everywhere, found, get, person_of};
+use super::change::use_reserve;
 use super::sign_in_networks::SignInNetwork;
 use super::{Caller, Control, Error, Once, Page, PageRequest, Result};
 use crate::limits::{SIGN_IN_MS, USER_AGENT_CHARS_MAX, WEB_SESSIONS_MAX};
@@ -74,6 +75,12 @@ pub(super) struct NewSession {
 }
 
 impl NewSession {
+    /// As [`Self::begin`], also on a nearly full disk: for a person whose account exists.
+    pub(super) async fn begin_within_reserve(&self, tx: &Transaction, user: Uuid) -> Result<()> {
+        use_reserve(tx);
+        self.begin(tx, user).await
+    }
+
     /// Runs in the transaction that authenticates the person.
     pub(super) async fn begin(&self, tx: &Transaction, user: Uuid) -> Result<()> {
         make_room(tx, user).await?;
@@ -137,6 +144,7 @@ impl Control {
     pub(crate) async fn end_sessions(&self, caller: &Caller, id: Option<&str>) -> Result<()> {
         let (user, current) = person_of(caller)?;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            change.use_reserve();
             let tx = &change.tx;
             still_there(tx, current, change.now_ms, Read::Serializable).await?;
             match id {

@@ -175,6 +175,7 @@ impl Control {
                     (webhooks::send_again(&change.tx, hook, id).await?, "webhook.retry_dead_letters")
                 }
                 Settling::Remove => {
+                    change.use_reserve();
                     (webhooks::remove(&change.tx, hook, id).await?, "webhook.remove_dead_letters")
                 }
             };

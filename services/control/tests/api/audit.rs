@@ -324,7 +324,7 @@ async fn a_denied_request_with_a_long_path_takes_little_of_the_log() {
 
 /// Counts what it is asked to do to clients, sessions and retained messages.
 #[derive(Default)]
-struct Counts(AtomicUsize);
+pub(crate) struct Counts(AtomicUsize);
 
 impl Counts {
     fn count(&self) -> LiveAnswer<'_, ()> {

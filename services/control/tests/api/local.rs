@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 
 use crate::tools::{Answer, Client, Region};
 
-const TOKEN: &str = "a-token-of-this-start";
+pub(crate) const TOKEN: &str = "a-token-of-this-start";
 
 async fn region() -> Region {
     let local = LocalDoor { token: TOKEN.into(), machine: "bench-7".into() };
@@ -30,7 +30,7 @@ async fn sign_in(client: &Client, peer: &str, host: &str, token: &str) -> Answer
     client.raw(request).await
 }
 
-async fn owner(region: &Region) -> Client {
+pub(crate) async fn owner(region: &Region) -> Client {
     let mut client = region.stranger();
     let answer = sign_in(&client, "127.0.0.1", "127.0.0.1:8080", TOKEN).await;
     answer.is(StatusCode::OK);

@@ -13,6 +13,7 @@ mod credentials;
 mod described;
 mod export;
 mod fleets;
+mod full_disk;
 mod hashing;
 mod held_bodies;
 mod incidents;

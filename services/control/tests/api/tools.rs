@@ -103,7 +103,7 @@ impl UnixClock for TestClock {
     }
 }
 
-/// A control plane over a store in memory.
+/// A control plane over a store, which is in memory unless a test brings one.
 #[derive(Clone)]
 pub(crate) struct Region {
     pub(crate) control: Control,
@@ -160,7 +160,11 @@ impl Region {
     }
 
     pub(crate) async fn with(sign_up_by: SignUpBy, options: ApiOptions) -> Self {
-        let (database, clock) = (Database::memory(), TestClock::default());
+        Self::over(Database::memory(), sign_up_by, options).await
+    }
+
+    pub(crate) async fn over(database: Database, sign_up_by: SignUpBy, options: ApiOptions) -> Self {
+        let clock = TestClock::default();
         clock.move_on(1_000_000_000_000);
         let control = Control::open(database.clone(), Arc::new(clock.clone()), sign_up_by).await.unwrap();
         let router = router(control.clone(), Arc::new(NothingLive), options);

@@ -1,13 +1,17 @@
 //! A disk that is full: messages that must be stored are refused, live delivery continues, and the server recovers by itself.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{
     Connect, Packet, PacketType, Property, Publish, QoS, ReasonCode, SubscribeOptions, Will,
 };
+use millrace_storage::{Embedded, Options};
 
 use crate::common::{Client, Server, connect, id, properties, publish, publish_qos, will};
 use crate::steps::{
-    Disk, VERSIONS, acknowledge, come_back, expect_no_rest, lasting, leave, rest, say, start,
+    Disk, VERSIONS, acknowledge, come_back, expect_no_rest, is_present, lasting, leave, rest, say, start,
     subscribe_and_leave, take, texts,
 };
 use crate::tools::{eventually, metric};
@@ -128,6 +132,31 @@ fn a_retained_message_whose_removal_is_refused_is_served() {
     let mut late = Client::connect(&server, V5, "late");
     late.subscribe("t/#", QoS::AtMostOnce);
     late.expect_nothing();
+}
+
+#[test]
+fn an_abandoned_session_is_purged_from_a_nearly_full_disk() {
+    let (folder, free) = (tempfile::tempdir().unwrap(), Arc::new(AtomicU64::new(1 << 40)));
+    let asked = Arc::clone(&free);
+    let options = Options {
+        memtable_bytes: 4 << 20,
+        disk_reserve_bytes: 1 << 20,
+        free_bytes: Arc::new(move |_| Ok(asked.load(Ordering::SeqCst))),
+        ..Options::default()
+    };
+    let store = Embedded::open(&folder, options).unwrap();
+    let server = start(&store.database(), 1);
+    // No other session has its filter, so its end also changes the index of filters.
+    subscribe_and_leave(&server, V5, "abandoned", &[("kept/#", QoS::AtLeastOnce)]);
+    say(&server, QoS::AtLeastOnce, "kept/a", &["waits"]);
+    free.store(1 << 19, Ordering::SeqCst);
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    assert!(publisher.publish(publish_qos(QoS::AtLeastOnce, 1, "kept/a", b"refused")).is_error());
+    let purged = server.edge.purge_session("default", "abandoned").unwrap();
+    assert_eq!(purged.recv().unwrap(), Ok(true));
+    free.store(1 << 40, Ordering::SeqCst);
+    expect_recovered(&server);
+    assert!(!is_present(&Client::open(&server, lasting(V5, "abandoned"))));
 }
 
 #[test]

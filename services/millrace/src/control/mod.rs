@@ -99,11 +99,6 @@ impl ControlArgs {
         self.oidc.settings(self.public_url.as_deref())
     }
 
-    /// Files of these settings that other users of this machine can read.
-    pub(crate) fn exposed_files(&self) -> Option<&str> {
-        self.secret_key.exposed()
-    }
-
     pub(crate) fn smtp(&self) -> Result<Option<SmtpSettings>, String> {
         self.smtp.settings(self.public_url.as_deref())
     }
@@ -149,9 +144,6 @@ impl Plane {
         // Before the first read of the keys, in `Control::open`.
         if let Some(key) = args.secret_key.key().map_err(Failure::Run)? {
             keys::set_outside_secret(key);
-        }
-        if let Some(exposed) = args.exposed_files() {
-            warn!("{exposed}");
         }
         let control =
             block_on(Control::open(store.database(), Arc::new(TimeOfDay), by)).map_err(|error| {

@@ -14,7 +14,7 @@ use clap::Args;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::limits::{SECRET_COMMAND_BYTES_MAX, SECRET_COMMAND_TIME, SECRET_KEY_CHARS_MIN};
-use crate::{permissions, text};
+use crate::text;
 
 /// Bytes of a command's error output that an error shows.
 const SHOWN_BYTES: usize = 500;
@@ -48,15 +48,10 @@ struct CommandLine {
 }
 
 impl SecretKeyArgs {
-    /// A warning, if other users of this machine can read the secret.
-    pub(super) fn exposed(&self) -> Option<&str> {
-        self.secret_key_file.as_ref()?.exposed.as_deref()
-    }
-
     /// The key that is derived from the secret; `None`: there is no secret. Runs the command.
     pub(super) fn key(&self) -> Result<Option<[u8; 32]>, String> {
         let Some(command) = &self.secret_key_command else {
-            return Ok(self.secret_key_file.as_ref().map(|file| file.key));
+            return Ok(self.secret_key_file.as_ref().map(|key| key.0));
         };
         let failed = |what: String| {
             format!(
@@ -71,11 +66,7 @@ impl SecretKeyArgs {
 
 /// The key that is derived from the operator's secret.
 #[derive(Clone)]
-struct SecretKey {
-    key: [u8; 32],
-    /// A warning, if users of this machine can read the secret although this process does not need that.
-    exposed: Option<String>,
-}
+struct SecretKey([u8; 32]);
 
 impl std::fmt::Debug for SecretKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -85,14 +76,7 @@ impl std::fmt::Debug for SecretKey {
 
 fn secret_key(path: &str) -> Result<SecretKey, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{path} cannot be read: {error}"))?;
-    let key = key_of(&text).map_err(|what| format!("{path} must have {what}"))?;
-    let exposed = permissions::is_exposed(path).then(|| {
-        format!(
-            "secret_key_file {path} can be read by other users of this machine, who can then check the secrets of a copied store: \
-             chmod 600 {path}"
-        )
-    });
-    Ok(SecretKey { key, exposed })
+    key_of(&text).map(SecretKey).map_err(|what| format!("{path} must have {what}"))
 }
 
 /// The error says what the secret must look like.
@@ -190,7 +174,7 @@ mod tests {
             path.display().to_string()
         };
         let (one, same) = (file("one", LONG), file("same", &format!("{LONG}\n")));
-        assert_eq!(secret_key(&one).unwrap().key, secret_key(&same).unwrap().key);
+        assert_eq!(secret_key(&one).unwrap().0, secret_key(&same).unwrap().0);
         assert_eq!(format!("{:?}", secret_key(&one).unwrap()), "(hidden)");
         assert!(secret_key(&file("short", "short")).unwrap_err().contains("at least 32"));
         assert!(secret_key("/nowhere/key").unwrap_err().contains("cannot be read"));

@@ -12,7 +12,7 @@ use millrace_storage::{OpenError, Options, RestoreError, StoreError};
 use super::open_folder::{AnswerError, OpenFolder, RowSink};
 use super::rows::InspectRow;
 use super::source;
-use crate::permissions::keep_private;
+use crate::permissions::{self, keep_private};
 use crate::text;
 
 /// Extension of the folder of a copy that has not ended.
@@ -31,7 +31,7 @@ pub(super) fn backup(opened: &OpenFolder, target: &Path, out: RowSink<'_>) -> Re
     };
     check_target(opened, target)?;
     keep_private();
-    copy(target, out, || opened.embedded.backup(target))
+    copy(&opened.folder, target, out, || opened.embedded.backup(target))
 }
 
 /// `target` may be an empty folder.
@@ -39,7 +39,7 @@ pub(super) fn restore(backup: &Path, target: &Path, out: RowSink<'_>) -> Result<
     if source::is_missing(backup) {
         return Err(AnswerError::Failed(format!("there is no backup at {}", backup.display())));
     }
-    if backup.extension().is_some_and(|extension| extension == PARTIAL) {
+    if is_partial(backup) {
         return Err(AnswerError::Failed(format!(
             "{} is a part of a backup that did not end, and lacks data: restore another backup",
             backup.display()
@@ -56,6 +56,11 @@ pub(super) fn restore(backup: &Path, target: &Path, out: RowSink<'_>) -> Result<
             target.display()
         )));
     }
+    permissions::refuse_others_store(backup).map_err(AnswerError::Failed)?;
+    let options = Options::of_disk(target);
+    if let Ok(free_bytes) = (options.free_bytes)(existing_part(target)) {
+        check_room(size(backup), free_bytes, options.disk_reserve_bytes)?;
+    }
     // The finished copy is renamed to the target, so nothing may be there. Only an empty folder is
     // removed.
     if target.exists() {
@@ -67,10 +72,11 @@ pub(super) fn restore(backup: &Path, target: &Path, out: RowSink<'_>) -> Result<
         })?;
     }
     keep_private();
-    copy(target, out, || millrace_storage::restore(backup, target))
+    copy(backup, target, out, || millrace_storage::restore(backup, target))
 }
 
 fn copy(
+    source: &Path,
     target: &Path,
     out: RowSink<'_>,
     work: impl FnOnce() -> Result<(), RestoreError> + Send,
@@ -82,7 +88,7 @@ fn copy(
         let mut nobody_reads = Ok(());
         let result = loop {
             match is_done.recv_timeout(PROGRESS_EVERY) {
-                Ok(result) => break result.map_err(|error| failed(&error)),
+                Ok(result) => break result.map_err(|error| failed(&error, source)),
                 // A started backup is finished even if the reader of its progress is gone.
                 Err(RecvTimeoutError::Timeout) if nobody_reads.is_ok() => {
                     nobody_reads = out(InspectRow::BackupProgress { bytes: size(&partial) });
@@ -117,16 +123,22 @@ fn check_target(opened: &OpenFolder, target: &Path) -> Result<(), AnswerError> {
     let reserve_bytes = Options::of_disk(&opened.folder).disk_reserve_bytes;
     if let Ok(space) = opened.embedded.disk_use()
         && disk(existing) == disk(&opened.folder)
-        && space.free_bytes < space.used_bytes.saturating_add(reserve_bytes)
     {
-        return refused(format!(
-            "the copy may take {} and the disk has {} left, of which the server needs {}: name a folder on another disk",
-            text::bytes(space.used_bytes),
-            text::bytes(space.free_bytes),
-            text::bytes(reserve_bytes),
-        ));
+        check_room(space.used_bytes, space.free_bytes, reserve_bytes)?;
     }
     Ok(())
+}
+
+fn check_room(copy_bytes: u64, free_bytes: u64, reserve_bytes: u64) -> Result<(), AnswerError> {
+    if free_bytes >= copy_bytes.saturating_add(reserve_bytes) {
+        return Ok(());
+    }
+    Err(AnswerError::Failed(format!(
+        "the copy may take {} and the disk has {} left, of which a server needs {}: make room, or name a folder on another disk",
+        text::bytes(copy_bytes),
+        text::bytes(free_bytes),
+        text::bytes(reserve_bytes),
+    )))
 }
 
 /// Whether a path, of which the last parts may not exist, is this folder or in it.
@@ -141,12 +153,18 @@ fn existing_part(path: &Path) -> &Path {
     path.ancestors().find(|above| above.exists()).unwrap_or(Path::new("/"))
 }
 
-fn failed(error: &RestoreError) -> AnswerError {
+fn failed(error: &RestoreError, source: &Path) -> AnswerError {
     let cause = std::error::Error::source(error).map_or_else(String::new, |cause| format!(" ({cause})"));
     let advice = match error {
         RestoreError::Exists(_) => "name one that is not there yet",
+        RestoreError::Open(OpenError::Locked(path)) if is_partial(path) => {
+            "another backup or restore is making it: wait until that has ended, or name another folder"
+        }
         RestoreError::Open(OpenError::Locked(_)) => {
             "it is the data folder of a running server; `millrace backup` copies that"
+        }
+        RestoreError::Open(OpenError::ReadOnly(path)) if path == source => {
+            "a restore locks the backup, which needs a folder that can be written to: copy it to such a disk, and restore the copy"
         }
         RestoreError::Open(OpenError::ReadOnly(_)) => {
             "run this as a user who may write there; a running server makes a backup itself, so its service must be allowed to write \
@@ -154,17 +172,25 @@ fn failed(error: &RestoreError) -> AnswerError {
         }
         RestoreError::Open(OpenError::NoSpace(_)) => "make room, or name a folder on another disk",
         RestoreError::Open(OpenError::NewerFormat { .. }) => "use the version that wrote it",
+        RestoreError::Open(OpenError::NotAStore(path)) if is_partial(path) => {
+            "move it away, or name another folder"
+        }
         RestoreError::Open(OpenError::NotAStore(_)) => "name the folder that `millrace backup` made",
+        RestoreError::Open(OpenError::Partial(_)) => "name one that does not end with .partial",
         RestoreError::Open(OpenError::Corrupt { .. }) | RestoreError::Copy(StoreError::Corrupt(_)) => {
             "restore another backup"
         }
         RestoreError::Open(_) => "see that it can be read and written",
         RestoreError::Copy(StoreError::Io(_) | StoreError::DiskFull { .. }) => {
-            "make room if the disk is full, or name a folder on another disk; the folder with .partial at the end may be deleted"
+            "make room if the disk is full, or name a folder on another disk; nothing of the copy is left"
         }
-        _ => "what was copied so far is in the folder with .partial at the end, and may be deleted",
+        _ => "nothing of the copy is left",
     };
     AnswerError::Failed(format!("{error}{cause}: {advice}"))
+}
+
+fn is_partial(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == PARTIAL)
 }
 
 fn partial(target: &Path) -> PathBuf {

@@ -100,8 +100,9 @@ fn a_restore_fills_only_an_empty_folder_and_only_from_a_backup() {
     let opened = opened(&path("data"), None);
     backup(&opened, &path("copy"), &mut nowhere).unwrap();
     fs::create_dir(path("foreign")).unwrap();
-    // As a disk that was full leaves it: a data folder without keys.
-    backup(&opened, &path("copy.partial"), &mut nowhere).unwrap();
+    // As a backup leaves it that was killed: a data folder without keys.
+    backup(&opened, &path("other"), &mut nowhere).unwrap();
+    fs::rename(path("other"), path("copy.partial")).unwrap();
     fs::write(path("foreign/file"), "of something else").unwrap();
     for (from, to, words) in [
         ("nowhere", "new", "there is no backup at"),
@@ -109,6 +110,7 @@ fn a_restore_fills_only_an_empty_folder_and_only_from_a_backup() {
         ("foreign", "new", "is not a data folder"),
         ("copy.partial", "new", "a part of a backup that did not end"),
         ("data", "new", "is the data folder of a running server"),
+        ("copy", "new.partial", "name one that does not end with .partial"),
     ] {
         let Err(AnswerError::Failed(said)) = restore(&path(from), &path(to), &mut nowhere) else {
             panic!("{words}")
@@ -119,6 +121,37 @@ fn a_restore_fills_only_an_empty_folder_and_only_from_a_backup() {
     fs::create_dir(path("empty")).unwrap();
     restore(&path("copy"), &path("empty"), &mut nowhere).unwrap();
     assert!(fs::read_dir(path("empty")).unwrap().next().is_some());
+}
+
+#[test]
+fn a_backup_that_another_one_is_making_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = opened(&folder.path().join("data"), None);
+    let partial = folder.path().join("copy.partial");
+    fs::create_dir(&partial).unwrap();
+    let lock = fs::File::create(partial.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let refused = backup(&opened, &folder.path().join("copy"), &mut nowhere);
+    let Err(AnswerError::Failed(said)) = refused else { panic!("two backups write into one folder") };
+    assert!(said.contains("another backup or restore is making it"), "{said}");
+    assert!(partial.join("lock").exists());
+}
+
+#[test]
+fn a_copy_leaves_the_reserve_of_a_server() {
+    assert_eq!(check_room(100, 150, 50), Ok(()));
+    let Err(AnswerError::Failed(said)) = check_room(101, 150, 50) else { panic!("the disk gets full") };
+    assert!(said.contains("make room"), "{said}");
+}
+
+#[test]
+fn a_backup_on_a_disk_that_cannot_be_written_to_is_copied_first() {
+    let said = |path: &str| {
+        let error = RestoreError::Open(OpenError::ReadOnly(path.into()));
+        let AnswerError::Failed(said) = failed(&error, Path::new("backup")) else { panic!("{path}") };
+        said
+    };
+    assert!(said("backup").contains("restore the copy") && said("target").contains("may write there"));
 }
 
 /// The files of a folder that other users than its own may read or write.

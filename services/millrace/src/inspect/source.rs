@@ -1,7 +1,6 @@
 //! Answers a command such as `millrace sessions`: by the running server, which has the data folder open, or by this process.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use millrace_storage::{Embedded, OpenError, Options};
@@ -9,6 +8,7 @@ use millrace_storage::{Embedded, OpenError, Options};
 use super::open_folder::{AnswerError, OpenFolder, RowSink};
 use super::request::{InspectRequest, SocketCall};
 use super::socket;
+use crate::permissions::other_owner;
 use crate::user::own_name;
 
 pub(super) enum DataSource {
@@ -69,19 +69,12 @@ pub(crate) fn is_missing(folder: &Path) -> bool {
     }
 }
 
-/// `None` if all files belong to the user of this process.
-fn other_owner(folder: &Path) -> Option<u32> {
-    // This entry of /proc belongs to the user that the process acts as.
-    let own = fs::metadata("/proc/self").ok()?.uid();
-    let owners = fs::read_dir(folder).ok()?.flatten().filter_map(|entry| entry.metadata().ok());
-    owners.map(|metadata| metadata.uid()).find(|owner| *owner != own)
-}
-
 fn refused(error: &OpenError) -> AnswerError {
     let cause = std::error::Error::source(error).map_or_else(String::new, |cause| format!(" ({cause})"));
     let advice = match error {
         OpenError::NewerFormat { .. } => "use the version that wrote it",
         OpenError::NotAStore(_) => "name the data folder with --data-dir",
+        OpenError::Partial(_) => "it lacks data, so name another one with --data-dir",
         OpenError::ReadOnly(_) => "run this as the user that the server runs as",
         OpenError::NoSpace(_) => "make room on the disk first",
         OpenError::Corrupt { .. } => "restore a backup with `millrace restore`; nothing was changed",

@@ -55,8 +55,14 @@ pub(crate) fn login(args: &LoginArgs) -> Result<(), Failure> {
         _ => sign_in(&url, args)?,
     };
     let said = format!("Logged in to {}; {} keeps the token.", login.url, file.path());
-    let former = profiles.put(&name, login);
-    file.write(&profiles)?;
+    let former = profiles.put(&name, login.clone());
+    if let Err(failure) = file.write(&profiles) {
+        // Nobody has the new token.
+        if let (Some(id), Err(Failure::Run(why))) = (&login.token_id, give_up(&login)) {
+            say(&format!("The API token \"{id}\" is still good: {why}; delete it in the console."));
+        }
+        return Err(failure);
+    }
     if let Some(former) = former {
         end_former(&former);
     }
@@ -215,13 +221,14 @@ impl Login {
     /// Takes the flags, else the environment, else the chosen profile. A profile named by a flag
     /// goes before the environment.
     pub(super) fn find(args: &ApiArgs) -> Result<Self, Failure> {
-        let profiles = ProfilesFile::find()?.read()?;
         let has_profile = args.profile.is_some();
         let is_complete = ["MILLRACE_URL", "MILLRACE_ORGANISATION", "MILLRACE_TOKEN"]
             .iter()
             .all(|name| variable(name).is_some());
-        // The environment goes before a profile that the environment names.
-        let chosen = profiles.chosen(args.profile.as_deref()).filter(|_| has_profile || !is_complete);
+        // The environment goes before a profile that the environment names; a service may have no home folder.
+        let reads_profile = has_profile || !is_complete;
+        let profiles = if reads_profile { ProfilesFile::find()?.read()? } else { Profiles::default() };
+        let chosen = profiles.chosen(args.profile.as_deref()).filter(|_| reads_profile);
         let stored = chosen.map(|name| profiles.get(&name)).transpose()?;
         let given = |flag: &Option<String>, name, stored: Option<&String>| {
             let set = || variable(name).filter(|_| !has_profile);

@@ -194,6 +194,7 @@ impl ProfilesFile {
             let _ = fs::remove_file(&new);
             let mut out = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
             out.write_all(&serde_json::to_vec_pretty(profiles)?)?;
+            out.sync_all()?;
             fs::rename(&new, &self.0)
         };
         write().map_err(|error| Failure::Run(format!("{} cannot be written: {error}", self.path())))

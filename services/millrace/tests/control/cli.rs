@@ -478,6 +478,18 @@ fn an_organisation_is_exported_without_secrets() {
 }
 
 #[test]
+fn a_login_that_cannot_be_stored_leaves_no_token() {
+    let (_data, server, ann) = logged_in();
+    let tokens = || ann.run("tokens list --json").json().len();
+    let before = tokens();
+    let bob = Terminal::new();
+    std::fs::create_dir_all(bob.settings.path().join("millrace/login.new")).unwrap();
+    let login = format!("login --url http://{} --email ann@example.org", server.http);
+    bob.run_with(&login, &format!("{PASSWORD}\n"), &[]).badly(1, "cannot be written");
+    assert_eq!(tokens(), before);
+}
+
+#[test]
 fn a_login_expires_and_the_audit_log_names_who_used_it() {
     let (_data, server, ann) = logged_in();
     let token = ann.run("tokens list --json").json().remove(0);

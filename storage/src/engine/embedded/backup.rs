@@ -19,8 +19,11 @@ use crate::{
     version::StoreVersion,
 };
 
-/// The reason why a backup or restore failed. Its partial copy is in a folder whose name ends with
-/// `.partial`, and may be deleted.
+const PARTIAL: &str = "partial";
+const ROOM_CHECKED_EVERY_BYTES: usize = 8 << 20;
+
+/// A copy that failed is removed. That of a killed process stays until the next copy of its name, in
+/// a folder whose name ends with `.partial`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
@@ -38,26 +41,40 @@ pub enum RestoreError {
     },
 }
 
+/// A copy without all of its keys opens like a store that has no others.
+pub(super) fn refuse_partial(path: &Path) -> Result<(), OpenError> {
+    let is_partial = path.extension().is_some_and(|extension| extension == PARTIAL);
+    if is_partial { Err(OpenError::Partial(path.into())) } else { Ok(()) }
+}
+
 impl Embedded {
     /// Copies all keys of one version into a new, compact data folder while this one stays in use.
     /// Checks every block that it reads.
     ///
     /// # Errors
-    /// The folder `to` exists or cannot be written, or a key cannot be read.
+    /// The folder `to` exists, cannot be written, or is being made by another copy; its disk would
+    /// have less than its reserve left; or a key cannot be read.
     pub fn backup(&self, to: impl AsRef<Path>) -> Result<(), RestoreError> {
         let to = to.as_ref();
+        refuse_partial(to)?;
         if to.exists() {
             return Err(RestoreError::Exists(to.into()));
         }
-        let moved = |source| RestoreError::Move { path: to.into(), source };
         let mut partial = to.as_os_str().to_owned();
-        partial.push(".partial");
+        partial.push(format!(".{PARTIAL}"));
         let partial = PathBuf::from(partial);
-        if partial.exists() {
-            fs::remove_dir_all(&partial).map_err(moved)?;
+        let (version, keys) = self.engine.snapshot();
+        // Read after the snapshot, because the first commit of a build may raise it.
+        let format = self.cell.format();
+        // Locked until the copy has its name, so that two copies do not write into one folder.
+        let folder = Folder::open_for_copy(&partial, format)?;
+        let moved = |source| RestoreError::Move { path: to.into(), source };
+        let copied = self.fill(&folder, version, &keys);
+        let copied = copied.and_then(|()| fs::rename(&partial, to).map_err(moved));
+        if copied.is_err() {
+            let _ = fs::remove_dir_all(&partial);
         }
-        self.copy(&partial)?;
-        fs::rename(&partial, to).map_err(moved)?;
+        copied?;
         let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
         sync_folder(parent.unwrap_or(Path::new("."))).map_err(moved)
     }
@@ -79,22 +96,55 @@ impl Embedded {
         Ok(())
     }
 
-    fn copy(&self, to: &Path) -> Result<(), RestoreError> {
-        let folder = Folder::open(to)?;
-        let (store, _) = EmbeddedStore::open(&folder.tables(), self.cell.options(), 0)?;
-        let (version, keys) = self.engine.snapshot();
+    fn fill(&self, folder: &Folder, version: StoreVersion, keys: &impl View) -> Result<(), RestoreError> {
+        let options = self.cell.options();
+        let mut room = CopyRoom::new(folder.path(), options);
+        let (store, _) = EmbeddedStore::open(&folder.tables(), options, 0)?;
         store.fill(version, &mut |sink| {
             let mut result = Ok(());
             keys.scan(&KeyRange::prefix([]), false, &mut |key, value| {
-                result = sink(key, value);
+                result = room.take(key.len() + value.len()).and_then(|()| sink(key, value));
                 result.is_ok()
             })?;
             result.clone()
         })?;
+        folder.sync_all().map_err(|source| OpenError::Io { path: folder.path().into(), source })?;
         Ok(())
     }
 }
 
+/// Keeps a copy out of the reserve of its disk, which a server there needs.
+struct CopyRoom<'a> {
+    folder: &'a Path,
+    options: &'a Options,
+    reserve_bytes: u64,
+    unchecked_bytes: usize,
+}
+
+impl<'a> CopyRoom<'a> {
+    fn new(folder: &'a Path, options: &'a Options) -> Self {
+        // The disk may be another one than that of the source, and smaller.
+        let reserve_bytes = options.disk_reserve_bytes.min(Options::of_disk(folder).disk_reserve_bytes);
+        Self { folder, options, reserve_bytes, unchecked_bytes: ROOM_CHECKED_EVERY_BYTES }
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<(), StoreError> {
+        self.unchecked_bytes += bytes;
+        if self.unchecked_bytes < ROOM_CHECKED_EVERY_BYTES {
+            return Ok(());
+        }
+        self.unchecked_bytes = 0;
+        let free_bytes = (self.options.free_bytes)(self.folder);
+        let free_bytes = free_bytes.map_err(|error| StoreError::Io(error.to_string()))?;
+        let reserve_bytes = self.reserve_bytes;
+        if free_bytes < reserve_bytes {
+            Err(StoreError::DiskFull { free_bytes, reserve_bytes })
+        } else {
+            Ok(())
+        }
+    }
+}
+
 pub fn restore(backup: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), RestoreError> {
-    Embedded::open(backup, Options::default())?.backup(to)
+    Embedded::open(backup, Options::of_disk(to.as_ref()))?.backup(to)
 }

@@ -142,6 +142,10 @@ impl Cell {
         self.recovery
     }
 
+    pub(super) fn format(&self) -> u32 {
+        self.shared.folder.format()
+    }
+
     pub(super) fn options(&self) -> &Options {
         &self.options
     }
@@ -197,6 +201,7 @@ impl Backend for Cell {
 
     fn apply(&self, version: StoreVersion, writes: Vec<KeyWrite>) -> Result<(), StoreError> {
         let journal_bytes = batch::bytes_of(&writes);
+        self.shared.folder.raise_format().map_err(|error| StoreError::Io(error.to_string()))?;
         self.shared.slot().store()?.apply(version, writes)?;
         self.counters.syncs.add(1);
         self.counters.journal_bytes.add(journal_bytes);

@@ -4,13 +4,15 @@ use std::{
     fs::{self, File, TryLockError},
     io::{self, ErrorKind, Write},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 use crate::error::OpenError;
 
 /// Format 1 has tables of fjall 3 in `tables`, one keyspace `keys`, and the version at
-/// `\xff/version`.
-const FORMAT: u32 = 1;
+/// `\xff/version`. In format 2 retained messages and wills may name their publisher, which builds of
+/// format 1 would take for a part of the message.
+const FORMAT: u32 = 2;
 
 const FORMAT_PREFIX: &str = "millrace-store ";
 const LOCK: &str = "lock";
@@ -21,6 +23,7 @@ pub(super) struct Folder {
     path: PathBuf,
     /// The system releases the lock when the process ends, however it ends.
     lock: File,
+    format: AtomicU32,
 }
 
 impl Drop for Folder {
@@ -28,27 +31,74 @@ impl Drop for Folder {
     /// of it, and closing alone would leave it locked.
     fn drop(&mut self) {
         if let Err(error) = self.lock.unlock() {
-            // Closing the file, which follows, unlocks it, too.
             debug_assert!(false, "unlocking the data folder: {error}");
         }
     }
 }
 
 impl Folder {
+    /// A folder of an older format keeps it until [`Folder::raise_format`], so a build of that format
+    /// can still open a folder to which nothing was written.
     pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
+        Self::open_as(path, FORMAT)
+    }
+
+    /// Removes what a copy that was killed has left there.
+    pub(super) fn open_for_copy(path: &Path, format: u32) -> Result<Self, OpenError> {
+        let folder = Self::open_as(path, format)?;
+        let emptied = folder.empty().and_then(|()| write_format(path, format));
+        emptied.map_err(|error| refused(path, error))?;
+        folder.format.store(format, Ordering::Relaxed);
+        Ok(folder)
+    }
+
+    fn open_as(path: &Path, format_of_new: u32) -> Result<Self, OpenError> {
         // The format file is written after all parents are synced; without it, an earlier start may
         // not have ended.
         if !path.join(FORMAT_FILE).exists() {
             create(path, &mut sync_folder).map_err(|error| refused(path, error))?;
         }
         // Read before the lock file is made, so that a folder of another program stays as it is.
-        let format = read_format(path)?;
+        read_format(path)?;
         let lock = lock(path)?;
         // Read again under the lock, because another process may have written it meanwhile.
-        if format.is_none() && read_format(path)?.is_none() {
-            write_format(path).map_err(|error| refused(path, error))?;
+        let format = match read_format(path)? {
+            Some(format) => format,
+            None => {
+                write_format(path, format_of_new).map_err(|error| refused(path, error))?;
+                format_of_new
+            }
+        };
+        Ok(Self { path: path.into(), lock, format: format.into() })
+    }
+
+    pub(super) fn format(&self) -> u32 {
+        self.format.load(Ordering::Relaxed)
+    }
+
+    /// Before a write of this build, so that no build that would misread it opens the folder.
+    pub(super) fn raise_format(&self) -> io::Result<()> {
+        if self.format() < FORMAT {
+            write_format(&self.path, FORMAT)?;
+            self.format.store(FORMAT, Ordering::Relaxed);
         }
-        Ok(Self { path: path.into(), lock })
+        Ok(())
+    }
+
+    /// Removes all but the lock, which is held, and the format, without which the rest would be of
+    /// another program.
+    fn empty(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if entry.file_name() == LOCK || entry.file_name() == FORMAT_FILE {
+                continue;
+            }
+            match entry.file_type()?.is_dir() {
+                true => fs::remove_dir_all(entry.path())?,
+                false => fs::remove_file(entry.path())?,
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -162,9 +212,9 @@ fn is_new(path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-fn write_format(path: &Path) -> io::Result<()> {
+fn write_format(path: &Path, format: u32) -> io::Result<()> {
     let new = path.join(FORMAT_NEW);
-    write_synced(&new, format!("{FORMAT_PREFIX}{FORMAT}\n").as_bytes())?;
+    write_synced(&new, format!("{FORMAT_PREFIX}{format}\n").as_bytes())?;
     fs::rename(&new, path.join(FORMAT_FILE))?;
     sync_folder(path)
 }

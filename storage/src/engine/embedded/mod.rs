@@ -55,9 +55,10 @@ impl Embedded {
     /// Opens a data folder, or makes one in an empty or missing folder.
     ///
     /// # Errors
-    /// The folder is in use, of a newer format, damaged, not a data folder, or cannot be read and
-    /// written.
+    /// The folder is in use, of a newer format, damaged, not a data folder, has the name of a copy
+    /// that did not end, or cannot be read and written.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
+        backup::refuse_partial(path.as_ref())?;
         let folder = Folder::open(path.as_ref())?;
         let io = |source| OpenError::Io { path: path.as_ref().into(), source };
         let cell = Arc::new(Cell::open(folder, options)?);

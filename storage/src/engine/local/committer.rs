@@ -26,7 +26,6 @@ const RECOVER_EVERY: Duration = Duration::from_secs(1);
 /// Time after the last commit until the backend is asked to free memory.
 const FREE_EVERY: Duration = Duration::from_secs(1);
 
-/// Wait between two checks while the backend lags behind the writes.
 const BEHIND_PAUSE: Duration = Duration::from_millis(2);
 
 pub(super) struct Committer<B: Backend> {

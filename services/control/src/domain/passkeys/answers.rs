@@ -91,6 +91,7 @@ impl Control {
         let actor = Actor { agent, ..person(user, email, source.address) };
         let checked = self
             .change(actor, &Once::unnamed()?, |change| async move {
+                change.use_reserve();
                 let shown =
                     PresentedFactor { code: None, passkey: Some(input), purpose: Purposed::Discovery };
                 let checked = self.take_factor(&change, user, shown).await?;

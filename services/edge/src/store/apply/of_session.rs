@@ -185,6 +185,7 @@ impl Applier<'_> {
         let Some((record, will)) = sessions::purge(self.tx, id).await? else {
             return Ok(WriteOutcome::Nothing);
         };
+        self.tx.set_option(TransactionOption::FreesSpace);
         self.applied().count(&purge.broker).ended += 1;
         let is_elsewhere = !record.is_detached() && *record.owner != *self.shared.owner;
         if is_elsewhere {
