@@ -125,6 +125,8 @@ export function dialogsOf({ organisation, tenant }) {
     secret: {
       path: `/b/${tenant}/access?edit=backend`,
       open: async (tab) => {
+        await tab.getByRole('combobox', { name: 'The old password stays valid' }).click()
+        await tab.getByRole('option', { name: 'not at all' }).click()
         await tab.getByRole('button', { name: 'Rotate password' }).click()
         await tab.getByTestId('secret').waitFor()
       },
