@@ -360,10 +360,9 @@ async fn get(
 
 /// Refuses a rotation that would end a previous password before its time, because devices may still use it.
 fn keep_previous(record: &model::Credential, overlap_s: u32, now_ms: u64) -> Result<()> {
-    let until_ms = record.previous_secret.as_ref().map_or(0, |previous| previous.until_ms);
-    if overlap_s == 0 || until_ms <= now_ms {
-        return Ok(());
-    }
+    let until_ms = record.previous_secret.as_ref().map(|previous| previous.until_ms);
+    let ends_at_ms = until_ms.filter(|until_ms| overlap_s > 0 && *until_ms > now_ms);
+    let Some(until_ms) = ends_at_ms else { return Ok(()) };
     Err(Error::Conflict(format!(
         "the password before this one is valid until {until_ms} (unix milliseconds), and devices may still use it: rotate \
          after that, or with overlap_s 0, which ends both passwords now"

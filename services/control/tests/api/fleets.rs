@@ -457,7 +457,7 @@ async fn session(region: &Region, ann: &Client, broker: &str, client: &str, expi
             Attach { owner: "pod".into(), clean: false, expiry_s, now_ms: NOW_MS, will: None, details: None };
         let epoch = sessions::attach(&tx, id, request).await?.epoch;
         let owned = sessions::fence(&tx, id, epoch).await?;
-        sessions::detach(owned, Detach { now_ms: NOW_MS, expiry_s: None, keep_will: false }).await
+        sessions::detach(owned, Detach { now_ms: NOW_MS, expiry_s: None, keep_will: false.into() }).await
     });
     made.await.unwrap();
 }

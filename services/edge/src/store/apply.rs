@@ -158,7 +158,7 @@ pub(super) struct Applier<'a> {
     pub(super) shared: &'a StoreContext,
     applied: RefCell<Applied>,
     pub(super) is_retry: bool,
-    /// Of earlier attempts.
+    /// Earlier attempts that conflicted.
     conflicts: u32,
     began_us: u64,
     /// Memory does not have the retained messages of all jobs, see [`super::taken_back`].

@@ -244,7 +244,7 @@ impl Pod {
             .transact(async |tx| {
                 let owned = self.fence(tx, &mine).await?;
                 sessions::checkpoint(&owned, mine.cursor, &Positions::default())?;
-                let how = Detach { now_ms: self.world.now_ms(), expiry_s, keep_will };
+                let how = Detach { now_ms: self.world.now_ms(), expiry_s, keep_will: keep_will.into() };
                 if let Some(will) = sessions::detach(owned, how).await? {
                     self.write(tx, will_id(&will)?, 1).await?;
                 }
