@@ -105,7 +105,7 @@ impl Data {
 
     /// Ends a connection at `now_ms`.
     pub(crate) fn detach(&self, client: &str, epoch: u64, now_ms: u64) {
-        let how = Detach { now_ms, expiry_s: None, keep_will: true };
+        let how = Detach { now_ms, expiry_s: None, keep_will: true.into() };
         assert_eq!(block_on(self.layers.detach(self.id(client), epoch, how)).unwrap(), None);
     }
 
