@@ -292,6 +292,7 @@ def pod_dies(stage):
         moved = Client(stage, "victim.local.test")
         stage.home(moved.id, others)
         moved.close()
+    equal(stage.gateway.stat("cluster.edge.outlier_detection.ejections_enforced_total"), 0, "ejections that are not the health check's")
     stage.pods[pod.number] = again = stage.keep(pod.again())
 
     def is_back():

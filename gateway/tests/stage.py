@@ -237,9 +237,9 @@ class Stage:
             context.set_alpn_protocols(alpn)
         return context
 
-    def tls(self, server_name, port, context=None, session=None, **options):
+    def tls(self, server_name, port, context=None, session=None, source=None, **options):
         context = context or self.context(**options)
-        sock = socket.create_connection((HOST, port), timeout=SECONDS_MAX)
+        sock = socket.create_connection((HOST, port), timeout=SECONDS_MAX, source_address=source and (source, 0))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             return context.wrap_socket(sock, server_hostname=server_name, session=session)

@@ -111,7 +111,7 @@ peers() {
     local folder=$work/certificates
     rm -rf "$folder"
     mkdir -p "$folder"
-    "$root/terraform/secrets.sh" make "$folder" --self-signed <<<'{"nats_addresses": [], "domain": "mqtt.example.org"}' >/dev/null || fail "secrets.sh make"
+    "$root/terraform/secrets.sh" make "$folder" --self-signed <<<'{"nats_addresses": ["10.0.0.2"], "domain": "mqtt.example.org"}' >/dev/null || fail "secrets.sh make"
     strangers "$folder"
     # met FILE VARIABLE: the certificates that the pods of a rendering take for the cluster's or the object storage's.
     met() {
@@ -611,6 +611,10 @@ render older "${cluster[@]}" --set secretKey=null --set control.files=null --set
 ! grep -q MILLRACE_HTTP_PROXIES "$work/install.yaml" || fail "the server believes X-Forwarded-For without a proxy before it"
 refused "an autoscaler that never acts" 'the gateways carry 200000 connections' "${cluster[@]}" --set edge.connectionsPerPod=200000
 render no-autoscaler "${cluster[@]}" --set edge.connectionsPerPod=200000 --set edge.autoscaling.onConnections=false
+# Kubernetes counts this sysctl as unsafe, so the pods have it only where the values ask for it.
+render reuse "${cluster[@]}" --set gateway.reuseClosedPorts=true
+grep -qF ' value: "10240 65000" }, { name: net.ipv4.tcp_tw_reuse, value: "1" } ]' "$work/reuse.yaml" || fail "gateway.reuseClosedPorts lets no gateway reuse its ports"
+! grep -q tcp_tw_reuse "$work/install.yaml" || fail "kubelets refuse the gateways' pods, because net.ipv4.tcp_tw_reuse is an unsafe sysctl"
 refused "an Ingress without its networks" 'control.proxies is empty' "${cluster[@]}" --set control.ingress.enabled=true
 refused "no network policy and no networks of the gateways" 'edge.gatewayFrom is empty' "${cluster[@]}" --set networkPolicies.enabled=false
 grep -q 'redundancy_mode: triple' "$work/operator.yaml" || fail "the operator's cluster does not keep three copies"
@@ -661,7 +665,7 @@ cluster_definition || {
 }
 "$tools/kubeconform" -strict -summary "${foreign[@]}" -schema-location "$schemas/{{.ResourceKind}}{{.KindSuffix}}.json" \
     -schema-location "$operators/{{.ResourceKind}}{{.KindSuffix}}.json" -schema-location "$clusters/{{.ResourceKind}}{{.KindSuffix}}.json" \
-    "$work/all.yaml" "$work/operator.yaml" "$work/migration.yaml" "$work/collector.yaml" "$work/collector-operator.yaml" || fail "kubeconform"
+    "$work/all.yaml" "$work/operator.yaml" "$work/migration.yaml" "$work/collector.yaml" "$work/collector-operator.yaml" "$work/reuse.yaml" || fail "kubeconform"
 agreements || fail "the chart"
 rules
 envoy

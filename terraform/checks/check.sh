@@ -492,6 +492,9 @@ check_three() {
     { [ -e "$root/$unit" ] && grep -q "^     tar .* $(cut -d/ -f1-3 <<<"$unit") " "$root/terraform/THREE-MACHINES.md" &&
         grep -q "install .*/usr/local/lib/millrace .*gateway/limits.nft" "$root/terraform/THREE-MACHINES.md" &&
         grep -q '^ExecStart=.*/usr/local/lib/millrace/limits.nft$' "$root/$unit"; } || fail "THREE-MACHINES.md: strangers of one address can use up a gateway"
+    { grep -q '^   sudo cp terraform/templates/sysctl.conf /etc/sysctl.d/60-millrace.conf$' "$root/terraform/THREE-MACHINES.md" &&
+        grep -q '^   sudo systemctl restart systemd-sysctl$' "$root/terraform/THREE-MACHINES.md" &&
+        grep -q '^     tar .* terraform/templates ' "$root/terraform/THREE-MACHINES.md"; } || fail "THREE-MACHINES.md: clients that connect and close leave a gateway without ports"
     local variable
     while read -r variable; do
         grep -q "^: \"\${$variable:=" "$root/gateway/gateway.sh" || fail "THREE-MACHINES.md: gateway.sh does not read $variable"

@@ -109,6 +109,15 @@ only_runs "$copy/terraform/modules/region/tests/region.tftest.hcl" the_gateways_
 caught "a variable that the gateway does not read" 'the_gateways_script_reads_each_of_its_variables"... fail' check test
 
 fresh
+sed -i '/^net.ipv4.tcp_tw_reuse/d' "$copy/terraform/templates/sysctl.conf"
+only_runs "$copy/terraform/modules/region/tests/region.tftest.hcl" a_gateway_uses_the_port_of_a_closed_connection_again
+caught "a gateway whose ports stay taken for a minute" 'a_gateway_uses_the_port_of_a_closed_connection_again"... fail' check test
+
+fresh
+sed -i 's|sysctl.conf /etc/sysctl.d/60-millrace.conf$|sysctl.conf /etc/sysctl.conf.new|' "$copy/terraform/THREE-MACHINES.md"
+caught "a page whose gateways keep the kernel's defaults" 'clients that connect and close leave a gateway without ports' check three
+
+fresh
 sed -i 's|regex("://(.*)\*@"|regex("://[^/?#\\\\s\\"@]*@"|' "$copy/terraform/modules/region/variables.tf"
 only_runs "$copy/terraform/modules/region/tests/region.tftest.hcl" an_address_with_a_password_that_has_a_slash_is_refused
 caught "a password with a slash among the settings" 'an_address_with_a_password_that_has_a_slash_is_refused"... fail' check test
@@ -297,6 +306,14 @@ if [ -d "$root/terraform/chart" ]; then
     fresh
     sed -i '/ip_local_port_range/d' "$copy/terraform/chart/templates/gateway.yaml"
     caught "a gateway without ports for its devices" 'a gateway runs out of ports towards the pods' check chart
+
+    fresh
+    sed -i 's/{{ if .Values.gateway.reuseClosedPorts }}.*{{ end }} \]/ ]/' "$copy/terraform/chart/templates/gateway.yaml"
+    caught "a gateway of the chart whose ports stay taken for a minute" 'gateway.reuseClosedPorts lets no gateway reuse its ports' check chart
+
+    fresh
+    sed -i 's/^  reuseClosedPorts: false$/  reuseClosedPorts: true/' "$copy/terraform/chart/values.yaml"
+    caught "an unsafe sysctl by default" 'kubelets refuse the gateways. pods' check chart
 
     fresh
     sed -i 's/^  connectionsPerPod: 50000$/  connectionsPerPod: 200000/' "$copy/terraform/chart/values.yaml"

@@ -524,6 +524,20 @@ run "the_gateways_script_reads_each_of_its_variables" {
   }
 }
 
+run "a_gateway_uses_the_port_of_a_closed_connection_again" {
+  command = plan
+  assert {
+    condition = length(setsubtract(
+      ["net.ipv4.ip_local_port_range = 10240 65000", "net.ipv4.tcp_tw_reuse = 1"],
+      split("\n", one([
+        for file in jsondecode(trimprefix(module.gateway.cloud_config, "#cloud-config\n")).write_files :
+        file.content if file.path == "/etc/sysctl.d/60-millrace.conf"
+      ])),
+    )) == 0
+    error_message = "clients that connect and close leave a gateway without ports towards its pods"
+  }
+}
+
 run "nats_moves_its_clients_before_systemd_kills_it" {
   command = plan
   assert {
