@@ -2,7 +2,7 @@
 # The deployment checks that need no cloud account: `make check-deploy`.
 #
 #   terraform/checks/check.sh            all
-#   terraform/checks/check.sh NAME...    some of: format shell commands three packages release image costs boot units secrets artifacts database contract telemetry lint validate test policy
+#   terraform/checks/check.sh NAME...    some of: format shell commands nightly three packages release image costs boot units secrets artifacts database contract telemetry lint validate test policy
 #                                        chartpolicy negative chart drain kubernetes interrupted apply deb region provider
 #
 # A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED. The last line counts these; with STRICT=1 one fails.
@@ -491,6 +491,30 @@ check_commands() {
         terraform/provider/README.md terraform/chart/README.md $(cd "$root" && echo runbooks/*.md) || fail "a page has a command that is not there"
 }
 
+# The nightly backup of ONE-MACHINE.md, with a millrace that makes empty backups or fails.
+check_nightly() {
+    local folder=$work/nightly line
+    line=$(sed -n 's/^17 3 \* \* \* millrace //p' "$root/terraform/ONE-MACHINE.md" | sed "s/\\\\%/%/g; s|/var/lib/millrace-backups|$folder/backups|g")
+    [ -n "$line" ] || fail "ONE-MACHINE.md has no backup each night"
+    rm -rf "$folder"
+    mkdir -p "$folder/bin" "$folder/backups"
+    # As the program does, `millrace backup TARGET` takes no folder that is there, and leaves a part when it fails.
+    cat >"$folder/bin/millrace" <<'SH'
+#!/bin/sh
+[ ! -e "$2" ] && mkdir "$2.partial" && echo "$NIGHT" >"$2.partial/night" && [ "$NIGHT" != failed ] && mv "$2.partial" "$2"
+SH
+    printf '#!/bin/sh\necho 3\n' >"$folder/bin/date"
+    chmod +x "$folder/bin/"*
+    night() { PATH=$folder/bin:$PATH NIGHT=$1 sh -c "$line"; }
+    night first || fail "the nightly backup of ONE-MACHINE.md"
+    ! night failed || fail "ONE-MACHINE.md: a nightly backup that fails ends as if it had not"
+    [ "$(cat "$folder/backups/3/night")" = first ] || fail "ONE-MACHINE.md: a night that fails removes a good backup"
+    night second || fail "ONE-MACHINE.md: no backup is made after a night that failed"
+    [ "$(cat "$folder"/backups/*/night)" = second ] || fail "ONE-MACHINE.md: more backups stay than one of each weekday: $(ls "$folder/backups")"
+    rm -rf "$folder"
+    echo "nightly backup: ok"
+}
+
 # lame_duck CONF NAME: NATS moves its clients to other servers before it ends, and systemd kills it when that takes longer than TimeoutStopSec.
 # Without both lines NATS takes 2 minutes and 10 s.
 lame_duck() {
@@ -698,7 +722,7 @@ check_provider() {
     ) || fail "provider"
 }
 
-all=(format shell commands three packages release image costs boot units secrets artifacts database contract telemetry lint validate test policy chartpolicy negative chart drain kubernetes interrupted apply deb region provider)
+all=(format shell commands nightly three packages release image costs boot units secrets artifacts database contract telemetry lint validate test policy chartpolicy negative chart drain kubernetes interrupted apply deb region provider)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name in "$@"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "\"$name\" is unknown: ${all[*]} are allowed"

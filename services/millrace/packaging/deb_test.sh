@@ -112,6 +112,12 @@ expect "a backup to another folder is refused" 'cannot be written to' as_millrac
 expect "a backup in the service's own /tmp is no backup" 'only its service sees' as_millrace backup /tmp/monday --data-dir /var/lib/millrace
 expect "the backup is restored" "Made $backups/restored" as_millrace restore "$backups/monday" --data-dir "$backups/restored"
 expect "its session is in the restored folder" pump-7 as_millrace sessions list --data-dir "$backups/restored"
+# shellcheck disable=SC2016 # the page's dollar
+nightly=$(sed -n 's/^17 3 \* \* \* millrace //p' "$root/terraform/ONE-MACHINE.md" | sed 's/$(date +\\%u)/3/')
+for night in first second; do
+    inside runuser -u millrace -- sh -c "$nightly" || fail "the $night nightly backup of ONE-MACHINE.md"
+done
+expect "the nightly backup replaces the one of its weekday" '^3 monday restored $' inside sh -c "ls $backups | tr '\n' ' '"
 mqtt mosquitto_pub -h 127.0.0.1 -q 1 -r -t state/later -m later
 
 # The page's commands, by an operator who types the password. There is no sudo here.
