@@ -227,7 +227,10 @@ has_data || fail "removal took the data"
 echo "deb: removal keeps the data and the backup"
 inside dpkg --purge millrace >"$work/purge.log" 2>&1 || fail "dpkg --purge"
 has_data || fail "purge took the data"
-grep -q "$backups is kept" "$work/purge.log" || fail "purge does not say that backups are kept"
+for kept in /var/lib/millrace "$backups" /etc/millrace; do
+    grep -q "$kept is kept" "$work/purge.log" || fail "purge does not say that $kept is kept"
+done
+inside test -e /etc/millrace/tls/tls.key || fail "purge took a key that the package did not make"
 ! inside test -e /etc/millrace/millrace.toml || fail "purge left the settings"
 echo "deb: purge takes the settings and keeps the data"
 
