@@ -5,6 +5,8 @@
 #   terraform output -json region | terraform/secrets.sh make FOLDER      makes what is missing in FOLDER, and renews what ends soon
 #   terraform output -json region | terraform/secrets.sh put FOLDER       stores it in AWS Secrets Manager
 #
+# `put` stores nothing when the region has another authority, secret key or password of NATS than FOLDER; with --replace it does.
+#
 # FOLDER/secret-key is the setting secret_key_file of edge and control plane; `make` makes it for a region with has_secret_key.
 # Every other file that you put into FOLDER/control or FOLDER/edge becomes /etc/millrace/secrets/NAME on these machines, such as
 # FOLDER/control/smtp-password.
@@ -104,28 +106,68 @@ make_all() {
 # values ROLE: its files as one JSON object.
 values() { python3 -c 'import json, pathlib, sys; print(json.dumps({path.name: path.read_text() for path in sorted(pathlib.Path(sys.argv[1]).iterdir())}))' "$folder/$1"; }
 
+name_of() { python3 -c 'import json, sys; print(json.loads(sys.argv[1])["secrets"][sys.argv[2]])' "$region" "$1"; }
+
+# other_file ROLE: prints the first file by which FOLDER differs from the role's secret, which comes on standard input.
+other_file() {
+    python3 -c '
+import json, pathlib, sys
+stored, folder = json.load(sys.stdin), pathlib.Path(sys.argv[1])
+read = lambda name: (folder / name).read_text() if (folder / name).exists() else None
+print(next((name for name in ("ca.crt", "secret-key", "nats-password") if name in stored and stored[name] != read(name)), ""))' "$folder/$1"
+}
+
+# The machines of a region trust one authority, and its store is read with one key: those of a new folder cut all machines and devices off.
+check_same_region() {
+    local role name stored other
+    said=$(mktemp)
+    trap 'rm -f "$said"' EXIT
+    # The gateway may get a certificate of another authority.
+    for role in foundationdb nats edge control; do
+        name=$(name_of "$role")
+        if ! stored=$(aws secretsmanager get-secret-value --secret-id "$name" --query SecretString --output text 2>"$said"); then
+            # No value was stored yet.
+            grep -q ResourceNotFoundException "$said" || fail "the present value of $name cannot be read: $(<"$said"). Nothing was stored"
+            continue
+        fi
+        other=$(other_file "$role" <<<"$stored")
+        [ -z "$other" ] || fail "$folder/$role/$other is not the one that the region has in $name: $folder is not its folder, or was made again. Nothing was stored; --replace stores it nevertheless"
+    done
+}
+
 put_all() {
     local role name
     command -v aws >/dev/null || fail "it needs the AWS command line (aws)"
     for role in foundationdb nats edge control gateway; do
         [ -d "$folder/$role" ] || fail "there is no $folder/$role: run \`secrets.sh make $folder\` first"
         # Machines that fetch such a pair stop at their next start.
-        fits "$folder/$role" || fail "$folder/$role/tls.crt and tls.key do not belong together: nothing more was stored"
-        openssl x509 -in "$folder/$role/tls.crt" -noout -checkend 0 >/dev/null || fail "$folder/$role/tls.crt has ended: nothing more was stored"
-        name=$(python3 -c 'import json, sys; print(json.loads(sys.argv[1])["secrets"][sys.argv[2]])' "$region" "$role")
+        fits "$folder/$role" || fail "$folder/$role/tls.crt and tls.key do not belong together: nothing was stored"
+        openssl x509 -in "$folder/$role/tls.crt" -noout -checkend 0 >/dev/null || fail "$folder/$role/tls.crt has ended: nothing was stored"
+    done
+    [ "$replaces" = yes ] || check_same_region
+    for role in foundationdb nats edge control gateway; do
+        name=$(name_of "$role")
         # Through a pipe: command lines can be read by others on the machine.
         values "$role" | aws secretsmanager put-secret-value --secret-id "$name" --secret-string file:///dev/stdin >/dev/null
         echo "stored $name"
     done
 }
 
-[ $# -ge 2 ] || fail "usage: secrets.sh make FOLDER [--self-signed], or secrets.sh put FOLDER; the region's output comes on standard input"
+[ $# -ge 2 ] || fail "usage: secrets.sh make FOLDER [--self-signed], or secrets.sh put FOLDER [--replace]; the region's output comes on standard input"
 folder=$2
 self_signed=no
-[ "${3:-}" != --self-signed ] || self_signed=yes
+replaces=no
 region=$(cat)
-case $1 in
-make) make_all ;;
-put) put_all ;;
-*) fail "\"$1\" is unknown: make or put is allowed" ;;
+case "$1 ${3:-}" in
+"make ") make_all ;;
+"make --self-signed")
+    self_signed=yes
+    make_all
+    ;;
+"put ") put_all ;;
+"put --replace")
+    replaces=yes
+    put_all
+    ;;
+*) fail "\"$1\" is unknown, or has no flag \"${3:-}\": make [--self-signed] or put [--replace] is allowed" ;;
 esac

@@ -54,7 +54,7 @@ check() {
     [ "$1" != small ] || exposure
     plan 0 "$1: the second plan is not empty"
     echo "$1: the second plan is empty"
-    [ "$1" != small ] || { drift; upgrade; }
+    [ "$1" != small ] || { drift; refusal; upgrade; }
     tf destroy -auto-approve -parallelism=20 || { tail -40 "$work/destroy.log"; fail "$1: destroy"; }
     grep '^Destroy complete' "$work/destroy.log" | sed "s/^/$1: /"
     echo "$1: $((SECONDS - begin)) s"
@@ -83,6 +83,42 @@ client.revoke_security_group_ingress(
 PY
     plan 2 "small: a rule that was taken away by hand is not seen"
     echo "small: a drift is seen: $(grep '^Plan:' "$work/plan.log")"
+}
+
+# refused WHAT TEXT: the plan must fail, and say so.
+refused() {
+    ! tf plan || fail "small: a plan $1"
+    sed 's/│//g' "$work/plan.log" | tr -s ' \n' ' ' | grep -F "$2" >/dev/null || { tail -30 "$work/plan.log"; fail "small: a plan that $1 does not say: $2"; }
+}
+
+# Plans that would replace or end machines of FoundationDB with their disks: in one zone instead of three, and with fewer machines than AWS has.
+refusal() {
+    # shellcheck disable=SC2154 # prepare sets example
+    cp "$example/main.tf" "$work/main.tf"
+    sed -i 's/^  availability_zones = .*/  availability_zones = ["eu-central-1a"]/' "$example/main.tf"
+    refused "moves machines to another zone" 'as they were when the network was made: 10.40.0.0/16 and eu-central-1a, eu-central-1b, eu-central-1c,'
+    cp "$work/main.tf" "$example/main.tf"
+    "$tools/deploy-python/bin/python" - <<'PY'
+import boto3
+
+client = boto3.client("ec2")
+is_first = [{"Name": "tag:Name", "Values": ["millrace-small-foundationdb-1"]}, {"Name": "instance-state-name", "Values": ["running"]}]
+first = client.describe_instances(Filters=is_first)["Reservations"][0]["Instances"][0]
+tags = [{"Key": "millrace-region", "Value": "millrace-small"}, {"Key": "millrace-role", "Value": "foundationdb"}, {"Key": "Name", "Value": "fourth"}]
+client.run_instances(
+    ImageId=first["ImageId"], MinCount=1, MaxCount=1, SubnetId=first["SubnetId"], PrivateIpAddress="10.40.0.13",
+    TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+)
+PY
+    refused "ends a machine that has data" 'whose data nobody has moved: 10.40.0.13.'
+    "$tools/deploy-python/bin/python" - <<'PY'
+import boto3
+
+client = boto3.client("ec2")
+fourth = client.describe_instances(Filters=[{"Name": "tag:Name", "Values": ["fourth"]}])["Reservations"][0]["Instances"][0]
+client.terminate_instances(InstanceIds=[fourth["InstanceId"]])
+PY
+    echo "small: plans that would replace or end machines of FoundationDB are refused"
 }
 
 # shellcheck disable=SC2154 # prepare sets copy

@@ -2,7 +2,7 @@
 # The deployment checks that need no cloud account: `make check-deploy`.
 #
 #   terraform/checks/check.sh            all
-#   terraform/checks/check.sh NAME...    some of: format shell commands three packages release image costs boot units secrets artifacts database contract telemetry lint validate test policy
+#   terraform/checks/check.sh NAME...    some of: format shell commands nightly three packages release image costs boot units secrets artifacts database contract telemetry lint validate test policy
 #                                        chartpolicy negative chart drain kubernetes interrupted apply deb region provider
 #
 # A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED. The last line counts these; with STRICT=1 one fails.
@@ -219,6 +219,7 @@ check_secrets() {
     check_nats_names "$folder" "$region"
     check_interrupted_secrets "$folder" "$region"
     check_secret_key "$folder/keyed" "$region"
+    check_other_folder "$folder/stored-before" "$region"
     rm -rf "$folder"
     echo "secrets.sh: ok"
 }
@@ -252,21 +253,40 @@ check_secret_key() {
     done
 }
 
+# stand_in FOLDER: an aws in FOLDER/bin that keeps secrets in FOLDER/values, and notes in FOLDER/stored which it was given.
+stand_in() {
+    mkdir -p "$1/bin" "$1/values"
+    cat >"$1/bin/aws" <<SH
+#!/bin/sh
+# aws secretsmanager COMMAND --secret-id NAME ...
+case \$2 in
+put-secret-value) cat >"$1/values/\$4" && echo "\$4" >>"$1/stored" ;;
+get-secret-value)
+    if [ -z "\$REFUSED" ] && [ -e "$1/values/\$4" ]; then cat "$1/values/\$4"; else echo "An error occurred (\${REFUSED:-ResourceNotFoundException})" >&2; exit 254; fi
+    ;;
+esac
+SH
+    chmod +x "$1/bin/aws"
+}
+
+# store FOLDER SECRETS [FLAG]: `secrets.sh put SECRETS` with the aws of FOLDER.
+store() {
+    : >"$1/stored"
+    PATH=$1/bin:$PATH "$root/terraform/secrets.sh" put "${@:2}" >/dev/null 2>"$1/refused" \
+        <<<'{"secrets": {"foundationdb": "f", "nats": "n", "edge": "e", "control": "c", "gateway": "g"}}'
+}
+
+# stored_none FOLDER WHAT
+stored_none() { [ ! -s "$1/stored" ] || fail "secrets.sh stores some secrets $2"; }
+
 # A full disk or Ctrl-C leaves files without a content, an authority without its certificate, or a new key beside the old certificate.
 check_interrupted_secrets() {
-    local folder=$1 region=$2 stored=$1/stored name
-    mkdir -p "$folder/bin"
-    # shellcheck disable=SC2016 # the variable is aws's
-    printf '#!/bin/sh\ncat >/dev/null\necho "$*" >>%s\n' "$stored" >"$folder/bin/aws"
-    chmod +x "$folder/bin/aws"
-    store() {
-        : >"$stored"
-        PATH=$folder/bin:$PATH "$root/terraform/secrets.sh" put "$folder" >/dev/null 2>"$folder/refused" \
-            <<<'{"secrets": {"foundationdb": "f", "nats": "n", "edge": "e", "control": "c", "gateway": "g"}}'
-    }
+    local folder=$1 region=$2 name
+    stand_in "$folder"
     openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:prime256v1 -out "$folder/edge/tls.key" 2>/dev/null
-    ! store || fail "secrets.sh stores a key beside the certificate of another key"
+    ! store "$folder" "$folder" || fail "secrets.sh stores a key beside the certificate of another key"
     grep -q 'edge/tls.crt and tls.key do not belong together' "$folder/refused" || fail "secrets.sh does not say which pair is none"
+    stored_none "$folder" "before it has looked at each pair"
     rm "$folder/ca.crt"
     : >"$folder/nats-password"
     : >"$folder/operator-token"
@@ -274,11 +294,42 @@ check_interrupted_secrets() {
     for name in nats-password edge/nats-password operator-token edge/operator-token; do
         [ "$(wc -c <"$folder/$name")" -gt 60 ] || fail "secrets.sh: $name is empty after an interrupted run"
     done
-    store || fail "secrets.sh put, after an interrupted make"
-    [ "$(wc -l <"$stored")" = 5 ] || fail "secrets.sh does not store five secrets"
+    store "$folder" "$folder" || fail "secrets.sh put, after an interrupted make"
+    [ "$(wc -l <"$folder/stored")" = 5 ] || fail "secrets.sh does not store five secrets"
     openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=past -keyout "$folder/gateway/tls.key" 2>/dev/null |
         openssl x509 -req -key "$folder/gateway/tls.key" -days -1 -out "$folder/gateway/tls.crt" 2>/dev/null
-    ! store || fail "secrets.sh stores a certificate that has ended"
+    ! store "$folder" "$folder" || fail "secrets.sh stores a certificate that has ended"
+    stored_none "$folder" "before it has looked at each end"
+}
+
+# The folder of another region, or one that was made again, has another authority and another key.
+check_other_folder() {
+    local folder=$1 region="${2%\}}, \"has_secret_key\": true}" own=$1/own other=$1/other
+    stand_in "$folder"
+    "$root/terraform/secrets.sh" make "$own" --self-signed <<<"$region" >/dev/null || fail "secrets.sh make, of a region"
+    "$root/terraform/secrets.sh" make "$other" --self-signed <<<"$region" >/dev/null || fail "secrets.sh make, of another region"
+    store "$folder" "$own" || fail "secrets.sh put, of a region that has none"
+    store "$folder" "$own" || fail "secrets.sh put, again"
+    # refused SECRETS FILE
+    refused() {
+        ! store "$folder" "$1" || fail "secrets.sh puts another $2 over that of a region"
+        grep -q "$1/$2 is not the one that the region has" "$folder/refused" || fail "secrets.sh does not name $2: $(cat "$folder/refused")"
+        stored_none "$folder" "of another folder"
+    }
+    refused "$other" foundationdb/ca.crt
+    cp -r "$own" "$folder/again"
+    openssl rand -hex 32 >"$folder/again/control/secret-key"
+    refused "$folder/again" control/secret-key
+    rm "$folder/again/control/secret-key"
+    refused "$folder/again" control/secret-key
+    cp "$own/control/secret-key" "$folder/again/control/"
+    openssl rand -hex 32 >"$folder/again/edge/nats-password"
+    refused "$folder/again" edge/nats-password
+    ! REFUSED=AccessDeniedException store "$folder" "$own" || fail "secrets.sh stores secrets without knowing those of the region"
+    stored_none "$folder" "without knowing those of the region"
+    store "$folder" "$other" --replace || fail "secrets.sh put --replace"
+    [ "$(wc -l <"$folder/stored")" = 5 ] || fail "secrets.sh put --replace does not store five secrets"
+    ! store "$folder" "$own" --force || fail "secrets.sh takes a flag that it does not know"
 }
 
 # Checks the output of artifacts.sh, and that a failed upload fails it; a stub of `aws` records its arguments.
@@ -438,6 +489,30 @@ check_commands() {
     # shellcheck disable=SC2046 # one word for each page
     python3 -B "$here/commands.py" "$program" "$root" README.md terraform/README.md terraform/FIRST-DEVICE.md terraform/ONE-MACHINE.md terraform/THREE-MACHINES.md \
         terraform/provider/README.md terraform/chart/README.md $(cd "$root" && echo runbooks/*.md) || fail "a page has a command that is not there"
+}
+
+# The nightly backup of ONE-MACHINE.md, with a millrace that makes empty backups or fails.
+check_nightly() {
+    local folder=$work/nightly line
+    line=$(sed -n 's/^17 3 \* \* \* millrace //p' "$root/terraform/ONE-MACHINE.md" | sed "s/\\\\%/%/g; s|/var/lib/millrace-backups|$folder/backups|g")
+    [ -n "$line" ] || fail "ONE-MACHINE.md has no backup each night"
+    rm -rf "$folder"
+    mkdir -p "$folder/bin" "$folder/backups"
+    # As the program does, `millrace backup TARGET` takes no folder that is there, and leaves a part when it fails.
+    cat >"$folder/bin/millrace" <<'SH'
+#!/bin/sh
+[ ! -e "$2" ] && mkdir "$2.partial" && echo "$NIGHT" >"$2.partial/night" && [ "$NIGHT" != failed ] && mv "$2.partial" "$2"
+SH
+    printf '#!/bin/sh\necho 3\n' >"$folder/bin/date"
+    chmod +x "$folder/bin/"*
+    night() { PATH=$folder/bin:$PATH NIGHT=$1 sh -c "$line"; }
+    night first || fail "the nightly backup of ONE-MACHINE.md"
+    ! night failed || fail "ONE-MACHINE.md: a nightly backup that fails ends as if it had not"
+    [ "$(cat "$folder/backups/3/night")" = first ] || fail "ONE-MACHINE.md: a night that fails removes a good backup"
+    night second || fail "ONE-MACHINE.md: no backup is made after a night that failed"
+    [ "$(cat "$folder"/backups/*/night)" = second ] || fail "ONE-MACHINE.md: more backups stay than one of each weekday: $(ls "$folder/backups")"
+    rm -rf "$folder"
+    echo "nightly backup: ok"
 }
 
 # lame_duck CONF NAME: NATS moves its clients to other servers before it ends, and systemd kills it when that takes longer than TimeoutStopSec.
@@ -650,7 +725,7 @@ check_provider() {
     ) || fail "provider"
 }
 
-all=(format shell commands three packages release image costs boot units secrets artifacts database contract telemetry lint validate test policy chartpolicy negative chart drain kubernetes interrupted apply deb region provider)
+all=(format shell commands nightly three packages release image costs boot units secrets artifacts database contract telemetry lint validate test policy chartpolicy negative chart drain kubernetes interrupted apply deb region provider)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name in "$@"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "\"$name\" is unknown: ${all[*]} are allowed"

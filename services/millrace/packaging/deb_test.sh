@@ -112,6 +112,12 @@ expect "a backup to another folder is refused" 'cannot be written to' as_millrac
 expect "a backup in the service's own /tmp is no backup" 'only its service sees' as_millrace backup /tmp/monday --data-dir /var/lib/millrace
 expect "the backup is restored" "Made $backups/restored" as_millrace restore "$backups/monday" --data-dir "$backups/restored"
 expect "its session is in the restored folder" pump-7 as_millrace sessions list --data-dir "$backups/restored"
+# shellcheck disable=SC2016 # the page's dollar
+nightly=$(sed -n 's/^17 3 \* \* \* millrace //p' "$root/terraform/ONE-MACHINE.md" | sed 's/$(date +\\%u)/3/')
+for night in first second; do
+    inside runuser -u millrace -- sh -c "$nightly" || fail "the $night nightly backup of ONE-MACHINE.md"
+done
+expect "the nightly backup replaces the one of its weekday" '^3 monday restored $' inside sh -c "ls $backups | tr '\n' ' '"
 mqtt mosquitto_pub -h 127.0.0.1 -q 1 -r -t state/later -m later
 
 # The page's commands, by an operator who types the password. There is no sudo here.
@@ -221,7 +227,10 @@ has_data || fail "removal took the data"
 echo "deb: removal keeps the data and the backup"
 inside dpkg --purge millrace >"$work/purge.log" 2>&1 || fail "dpkg --purge"
 has_data || fail "purge took the data"
-grep -q "$backups is kept" "$work/purge.log" || fail "purge does not say that backups are kept"
+for kept in /var/lib/millrace "$backups" /etc/millrace; do
+    grep -q "$kept is kept" "$work/purge.log" || fail "purge does not say that $kept is kept"
+done
+inside test -e /etc/millrace/tls/tls.key || fail "purge took a key that the package did not make"
 ! inside test -e /etc/millrace/millrace.toml || fail "purge left the settings"
 echo "deb: purge takes the settings and keeps the data"
 

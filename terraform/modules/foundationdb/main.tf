@@ -11,6 +11,9 @@ locals {
   } }
   addresses = [for index in range(var.machine_count) : local.machines["foundationdb-${index + 1}"].address]
 
+  # Machines that the plan would end, with the only copies of what nobody has moved off them.
+  leaving = setsubtract(data.aws_instances.present.private_ips, concat(local.addresses, tolist(var.excluded)))
+
   # A cluster file with other coordinators under the same id would let its machine elect a second leader, and only FoundationDB
   # itself changes both. So the file stays as it was when the database was made, however many machines are added.
   coordinators = slice(local.addresses, 0, min(terraform_data.coordinators.input, var.machine_count))
@@ -25,6 +28,12 @@ locals {
 
 data "aws_ec2_instance_type" "this" {
   instance_type = var.instance_type
+}
+
+# A plan does not see what is no longer configured, so AWS is asked which machines there are.
+data "aws_instances" "present" {
+  instance_tags        = { "millrace-region" = var.name, "millrace-role" = "foundationdb" }
+  instance_state_names = ["pending", "running", "stopping", "stopped"]
 }
 
 resource "terraform_data" "coordinators" {

@@ -15,6 +15,14 @@ output "last_port" {
 output "addresses" {
   value       = local.addresses
   description = "Addresses of the machines."
+  precondition {
+    condition     = length(local.leaving) == 0
+    error_message = "this plan would end machines of FoundationDB, with their disks, whose data nobody has moved: ${join(", ", sort(local.leaving))}. Keep machine_count (counts.foundationdb, or load) and the zones as they are. To have fewer machines, exclude these first, and then name them in excluded: runbooks/scale.md says how."
+  }
+  precondition {
+    condition     = length(setintersection(var.excluded, local.addresses)) == 0
+    error_message = "excluded names machines that machine_count asks for: ${join(", ", sort(setintersection(var.excluded, local.addresses)))}. Remove them from the list, and let them store data again by `fdbcli --exec 'include ADDRESS'`."
+  }
 }
 
 output "redundancy" {

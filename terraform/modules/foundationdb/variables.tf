@@ -51,6 +51,12 @@ variable "machine_count" {
   }
 }
 
+variable "excluded" {
+  type        = set(string)
+  default     = []
+  description = "Addresses of machines that may end, because `fdbcli --exec 'exclude ADDRESS'` has moved their data to the others."
+}
+
 variable "redundancy" {
   type        = string
   default     = null

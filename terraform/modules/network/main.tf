@@ -2,7 +2,8 @@ data "aws_region" "here" {}
 data "aws_caller_identity" "here" {}
 
 locals {
-  zones = { for index, zone in var.availability_zones : zone => index }
+  zones  = { for index, zone in var.availability_zones : zone => index }
+  layout = { cidr = var.cidr, zones = var.availability_zones }
   nat_zones = {
     none     = []
     one      = slice(var.availability_zones, 0, 1)
@@ -16,6 +17,13 @@ locals {
   # Session Manager's channels (ssmmessages) stay open: no policy for them was tried, and a wrong one would close the only shell.
   closed_endpoints = setsubtract(local.endpoints, ["ssmmessages"])
   own_account      = { "aws:PrincipalAccount" = data.aws_caller_identity.here.account_id }
+}
+
+# Each subnet's zone and addresses come from these, and so do those of FoundationDB's machines with their disks: with another cidr, other
+# zones or another order one plan would replace them all. So the network remembers what it was made with.
+resource "terraform_data" "layout" {
+  input = local.layout
+  lifecycle { ignore_changes = [input] }
 }
 
 resource "aws_vpc" "this" {

@@ -28,6 +28,10 @@ output "private_subnets" {
     cidr = cidrsubnet(var.cidr, 4, index)
   }]
   description = "The same with zone and addresses, which are known before anything is made."
+  precondition {
+    condition     = jsonencode(terraform_data.layout.input) == jsonencode(local.layout)
+    error_message = "cidr and availability_zones stay as they were when the network was made: ${terraform_data.layout.input.cidr} and ${join(", ", terraform_data.layout.input.zones)}, in this order. Others would replace the machines of FoundationDB and NATS, with the disks of the database, all at once. Build another region instead."
+  }
 }
 
 output "s3_prefix_list_id" {

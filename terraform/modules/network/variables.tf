@@ -6,7 +6,7 @@ variable "name" {
 variable "cidr" {
   type        = string
   default     = "10.40.0.0/16"
-  description = "Addresses of the network, a /16: each zone gets a private /20 and a public /24 of it."
+  description = "Addresses of the network, a /16: each zone gets a private /20 and a public /24 of it. It stays for as long as the network."
   validation {
     condition     = try(can(cidrnetmask(var.cidr)) && endswith(var.cidr, "/16") && cidrsubnet(var.cidr, 0, 0) == var.cidr, false)
     error_message = "cidr must be an IPv4 network of /16, such as 10.40.0.0/16."
@@ -15,7 +15,7 @@ variable "cidr" {
 
 variable "availability_zones" {
   type        = list(string)
-  description = "Zones that the machines are spread over: one, or three."
+  description = "Zones that the machines are spread over: one, or three. They stay, in their order, for as long as the network."
   validation {
     condition     = contains([1, 3], length(distinct(var.availability_zones))) && length(distinct(var.availability_zones)) == length(var.availability_zones)
     error_message = "availability_zones must name one zone, or three different ones: FoundationDB keeps a majority only with three."

@@ -150,6 +150,7 @@ module "foundationdb" {
   instance_type     = var.machines.foundationdb.type
   machine_count     = local.fdbs
   redundancy        = var.foundationdb.redundancy
+  excluded          = var.foundationdb.excluded
   storage_processes = local.storage_processes
   memory_gib        = var.foundationdb.memory_gib
   log_disk          = var.log_disk

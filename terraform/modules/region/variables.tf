@@ -23,13 +23,13 @@ variable "zone_id" {
 
 variable "availability_zones" {
   type        = list(string)
-  description = "One zone for a trial, three for anything else."
+  description = "One zone for a trial, three for anything else. They stay, in their order, for as long as the region."
 }
 
 variable "cidr" {
   type        = string
   default     = "10.40.0.0/16"
-  description = "Addresses of the network, a /16."
+  description = "Addresses of the network, a /16. They stay for as long as the region."
 }
 
 variable "ami_id" {
@@ -152,9 +152,10 @@ variable "foundationdb" {
     redundancy        = optional(string)
     storage_processes = optional(number)
     memory_gib        = optional(number, 4)
+    excluded          = optional(set(string), [])
   })
   default     = {}
-  description = "FoundationDB's redundancy mode, the storage processes of each machine, and the memory of each process. Defaults: three_data_hall in three zones from 6 machines on, else double; two cores fewer than the machine has, from 2 to 8."
+  description = "FoundationDB's redundancy mode, the storage processes of each machine, the memory of each process, and the addresses of machines that may end because fdbcli has excluded them. Defaults: three_data_hall in three zones from 6 machines on, else double; two cores fewer than the machine has, from 2 to 8."
   validation {
     condition     = var.foundationdb.redundancy == null || contains(["double", "triple", "three_data_hall"], coalesce(var.foundationdb.redundancy, "double"))
     error_message = "foundationdb: redundancy must be double, triple or three_data_hall: with a single copy a lost disk is lost data."

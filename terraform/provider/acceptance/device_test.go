@@ -35,21 +35,14 @@ data "millrace_regions" "all" {}
 	defer w.must("destroy", "-auto-approve")
 	plant := w.attributes("data.millrace_broker.plant")["endpoints"].(map[string]any)
 	first := w.attributes("millrace_credential.pump")["secret"].(string)
-	mqtt, err := url.Parse(plant["mqtt"].(map[string]any)["url"].(string))
-	if err != nil {
-		t.Fatal(err)
-	}
-	user := "pump-7"
-	if prefix, ok := plant["user_prefix"].(string); ok {
-		user = prefix + user
-	}
-	if code := connect(t, mqtt.Host, "pump-7", user, first); code != 0 {
+	host, user := listener(t, plant)
+	if code := connect(t, host, "pump-7", user, first); code != 0 {
 		t.Fatalf("CONNACK %d with the secret of the state", code)
 	}
-	if code := connect(t, mqtt.Host, "pump-7", user, "another"); code == 0 {
+	if code := connect(t, host, "pump-7", user, "another"); code == 0 {
 		t.Fatal("any secret opens the broker")
 	}
-	if code := connect(t, mqtt.Host, "pump-8", user, first); code == 0 {
+	if code := connect(t, host, "pump-8", user, first); code == 0 {
 		t.Fatal("any client id may connect by the credential")
 	}
 
@@ -60,10 +53,63 @@ data "millrace_regions" "all" {}
 	if first == second {
 		t.Fatal("the secret was not replaced")
 	}
+	opens(t, host, user, second)
+}
+
+// A credential whose secret the server made gets a password of its devices, and later a secret again.
+func TestADeviceConnectsWithAPasswordThatCameLater(t *testing.T) {
+	configuration := func(more string) string {
+		return `
+resource "millrace_broker" "plant" {
+  display_name = "Plant 7"
+}
+resource "millrace_credential" "pump" {
+  broker = millrace_broker.plant.name
+  user   = "pump-7"
+  ` + more + `
+}
+`
+	}
+	w := newWorkspace(t)
+	w.configure(configuration("secret_version = 1"))
+	w.apply()
+	defer w.must("destroy", "-auto-approve")
+	host, user := listener(t, w.attributes("millrace_broker.plant")["endpoints"].(map[string]any))
+	first := w.attributes("millrace_credential.pump")["secret"].(string)
+	opens(t, host, user, first)
+
+	w.configure(configuration(`password = "of the devices"`))
+	expect(t, w.apply(), "1 added, 0 changed, 1 destroyed")
+	w.isEmpty("after the password")
+	opens(t, host, user, "of the devices")
+	if code := connect(t, host, "pump-7", user, first); code == 0 {
+		t.Fatal("the former secret still opens the broker")
+	}
+
+	w.configure(configuration(""))
+	expect(t, w.apply(), "1 added, 0 changed, 1 destroyed")
+	w.isEmpty("after the password was taken away")
+	opens(t, host, user, w.attributes("millrace_credential.pump")["secret"].(string))
+}
+
+// listener is the host and port of a broker's endpoints, and the user name pump-7 there.
+func listener(t *testing.T, endpoints map[string]any) (string, string) {
+	t.Helper()
+	mqtt, err := url.Parse(endpoints["mqtt"].(map[string]any)["url"].(string))
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefix, _ := endpoints["user_prefix"].(string)
+	return mqtt.Host, prefix + "pump-7"
+}
+
+// opens waits until the server that a device reaches admits the password.
+func opens(t *testing.T, host, user, password string) {
+	t.Helper()
 	deadline := time.Now().Add(patience)
-	for connect(t, mqtt.Host, "pump-7", user, second) != 0 {
+	for connect(t, host, "pump-7", user, password) != 0 {
 		if time.Now().After(deadline) {
-			t.Fatal("the new secret does not open the broker")
+			t.Fatalf("%q does not open the broker", password)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

@@ -85,6 +85,48 @@ run "nine_machines" {
   }
 }
 
+run "machines_that_came_later_are_not_taken_away" {
+  command = plan
+  override_data {
+    target = data.aws_instances.present
+    values = { private_ips = ["10.40.0.10", "10.40.16.11", "10.40.32.12", "10.40.0.13", "10.40.16.14", "10.40.32.15"] }
+  }
+  expect_failures = [output.addresses]
+}
+
+run "machines_without_data_may_go" {
+  command = plan
+  variables {
+    excluded = ["10.40.0.13", "10.40.16.14", "10.40.32.15"]
+  }
+  override_data {
+    target = data.aws_instances.present
+    values = { private_ips = ["10.40.0.10", "10.40.16.11", "10.40.32.12", "10.40.0.13", "10.40.16.14", "10.40.32.15"] }
+  }
+  assert {
+    condition     = length(output.addresses) == 3
+    error_message = "machines whose data was moved cannot be removed"
+  }
+}
+
+run "a_machine_that_is_asked_for_is_not_excluded" {
+  command = plan
+  variables {
+    machine_count = 6
+    excluded      = ["10.40.0.13"]
+  }
+  expect_failures = [output.addresses]
+}
+
+run "other_zones_move_no_machine" {
+  command = plan
+  override_data {
+    target = data.aws_instances.present
+    values = { private_ips = ["10.40.0.10", "10.40.0.11", "10.40.0.12"] }
+  }
+  expect_failures = [output.addresses]
+}
+
 run "coordinators_are_not_taken_away" {
   command   = plan
   state_key = "nine"

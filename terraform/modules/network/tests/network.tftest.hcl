@@ -98,3 +98,52 @@ run "an_address_within_a_network_is_refused" {
   }
   expect_failures = [var.cidr]
 }
+
+run "one_zone" {
+  command   = apply
+  state_key = "one"
+  variables {
+    availability_zones = ["eu-central-1a"]
+  }
+}
+
+run "machines_of_one_zone_do_not_move_to_three" {
+  command         = plan
+  state_key       = "one"
+  expect_failures = [output.private_subnets]
+}
+
+run "three_zones" {
+  command   = apply
+  state_key = "three"
+}
+
+run "another_order_of_the_zones_moves_no_machine" {
+  command   = plan
+  state_key = "three"
+  variables {
+    availability_zones = ["eu-central-1b", "eu-central-1a", "eu-central-1c"]
+  }
+  expect_failures = [output.private_subnets]
+}
+
+run "other_addresses_replace_no_machine" {
+  command   = plan
+  state_key = "three"
+  variables {
+    cidr = "10.50.0.0/16"
+  }
+  expect_failures = [output.private_subnets]
+}
+
+run "another_way_out_is_no_other_layout" {
+  command   = plan
+  state_key = "three"
+  variables {
+    nat_gateways = "none"
+  }
+  assert {
+    condition     = length(output.private_subnets) == 3
+    error_message = "the network has three zones"
+  }
+}

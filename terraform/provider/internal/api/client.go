@@ -213,11 +213,11 @@ func pauseAfterLoss(ctx context.Context, request Request) time.Duration {
 	return 0
 }
 
-// retryAfter is how long the server asks to wait. It has done nothing when it answers 429; after 503 that is not known.
+// retryAfter is how long the server asks to wait. It has done nothing when it answers 429. That is not known after 503, nor when a
+// balancer answers 502 or 504, such as while a server behind it is replaced.
 func retryAfter(request Request, answer *http.Response) time.Duration {
-	isLater := answer.StatusCode == http.StatusTooManyRequests ||
-		answer.StatusCode == http.StatusServiceUnavailable && request.isRepeatable()
-	if !isLater {
+	isUnknown := answer.StatusCode == http.StatusServiceUnavailable || isOfBalancer(answer.StatusCode)
+	if answer.StatusCode != http.StatusTooManyRequests && !(isUnknown && request.isRepeatable()) {
 		return 0
 	}
 	seconds, err := strconv.Atoi(answer.Header.Get("Retry-After"))
@@ -227,10 +227,19 @@ func retryAfter(request Request, answer *http.Response) time.Duration {
 	return min(time.Duration(seconds)*time.Second, retryAfterMax)
 }
 
+// isOfBalancer says whether an answer is that of a balancer which got none from the server.
+func isOfBalancer(status int) bool {
+	return status == http.StatusBadGateway || status == http.StatusGatewayTimeout
+}
+
 func problemOf(operation Operation, answer *http.Response, body []byte) error {
 	var problem Problem
 	if json.Unmarshal(body, &problem) != nil || problem.Detail == "" {
-		problem = Problem{Title: http.StatusText(answer.StatusCode), Detail: "the answer is not of Millrace's API: check the endpoint"}
+		detail := "the answer is not of Millrace's API: check the endpoint"
+		if isOfBalancer(answer.StatusCode) {
+			detail = "a balancer in front of the server got no answer from it, so the request may be done: plan again"
+		}
+		problem = Problem{Title: http.StatusText(answer.StatusCode), Detail: detail}
 	}
 	problem.Status = int32(answer.StatusCode)
 	return &Error{Operation: operation.Name, Problem: problem}

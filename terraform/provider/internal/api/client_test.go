@@ -77,12 +77,41 @@ func TestItWaitsAsLongAsTheServerSaysAndKeepsItsKey(t *testing.T) {
 }
 
 func TestAChangeOfAVersionIsNotSentAgainWhenItMayBeDone(t *testing.T) {
-	client, requests, _ := serve(t, status(503))
-	if _, err := client.Do(t.Context(), Request{Operation: OpPutGroup, Path: []string{"b", "g"}, Body: GroupSettings{}, IfMatch: `"1"`}, nil); err == nil {
-		t.Fatal("503 is no error")
+	for _, code := range []int{502, 503, 504} {
+		client, requests, _ := serve(t, status(code))
+		if _, err := client.Do(t.Context(), Request{Operation: OpPutGroup, Path: []string{"b", "g"}, Body: GroupSettings{}, IfMatch: `"1"`}, nil); err == nil {
+			t.Fatalf("%d is no error", code)
+		}
+		if len(*requests) != 1 {
+			t.Fatal(*requests)
+		}
 	}
-	if len(*requests) != 1 {
-		t.Fatal(*requests)
+}
+
+// A balancer lost the first answer: the server made the broker, and answers the same key with the same broker.
+func TestAnAnswerThatABalancerLostMakesNoSecondBroker(t *testing.T) {
+	for _, code := range []int{502, 504} {
+		made := map[string]string{}
+		asked := 0
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked++
+			key := r.Header.Get("Idempotency-Key")
+			if made[key] == "" {
+				made[key] = "b" + strconv.Itoa(len(made)+1)
+			}
+			if asked == 1 {
+				w.WriteHeader(code)
+				return
+			}
+			_, _ = w.Write([]byte(`{"name": "` + made[key] + `"}`))
+		}))
+		t.Cleanup(server.Close)
+		client := New(server.URL, "secret", "o", "test")
+		client.wait = func(context.Context, time.Duration) error { return nil }
+		var broker struct{ Name string }
+		if _, err := client.Do(t.Context(), Request{Operation: OpCreateBroker, Body: NewBroker{}}, &broker); err != nil || broker.Name != "b1" || len(made) != 1 {
+			t.Fatal(code, broker.Name, len(made), err)
+		}
 	}
 }
 

@@ -172,13 +172,15 @@ func changeCredential(ctx context.Context, client *api.Client, plan *credentialM
 	return client.Do(ctx, api.Request{Operation: api.OpChangeCredential, Path: plan.path(), Body: body, IfMatch: etag}, nil)
 }
 
-// replaceUnlessImported replaces the credential when its password changes. After an import the state has no password, and the
-// configured one is assumed to be that of the devices.
+// replaceUnlessImported replaces the credential when its password changes, because the API cannot change a password. After an import
+// the state has neither a password nor a secret, and the configured password is assumed to be that of the devices.
 func replaceUnlessImported() planmodifier.String {
 	const description = "A change makes a new credential."
 	return stringplanmodifier.RequiresReplaceIf(
-		func(_ context.Context, request planmodifier.StringRequest, response *stringplanmodifier.RequiresReplaceIfFuncResponse) {
-			response.RequiresReplace = !request.StateValue.IsNull()
+		func(ctx context.Context, request planmodifier.StringRequest, response *stringplanmodifier.RequiresReplaceIfFuncResponse) {
+			var secret types.String
+			response.Diagnostics.Append(request.State.GetAttribute(ctx, path.Root("secret"), &secret)...)
+			response.RequiresReplace = !request.StateValue.IsNull() || !secret.IsNull()
 		}, description, description)
 }
 

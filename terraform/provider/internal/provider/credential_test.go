@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"millrace/terraform/provider/internal/api"
@@ -78,6 +80,34 @@ func TestTheClientIDOfACredentialIsKeptChangedAndTakenAway(t *testing.T) {
 		}
 		expect(next)
 		state = changed
+	}
+}
+
+func TestAPasswordIsSentByANewCredential(t *testing.T) {
+	for name, it := range map[string]struct {
+		state    credentialModel
+		password types.String
+		replaces bool
+	}{
+		"made with a secret":   {credentialModel{Secret: types.StringValue("s")}, types.StringValue("p"), true},
+		"made with a password": {credentialModel{Password: types.StringValue("o")}, types.StringValue("p"), true},
+		"password taken away":  {credentialModel{Password: types.StringValue("o")}, types.StringNull(), true},
+		"imported":             {credentialModel{}, types.StringValue("p"), false},
+		"unchanged":            {credentialModel{Secret: types.StringValue("s")}, types.StringNull(), false},
+	} {
+		state := tfsdk.State{Schema: credential.schema}
+		plan := tfsdk.Plan{Schema: credential.schema}
+		planned := it.state
+		planned.Password = it.password
+		if found := append(state.Set(t.Context(), &it.state), plan.Set(t.Context(), &planned)...); found.HasError() {
+			t.Fatal(found)
+		}
+		request := planmodifier.StringRequest{State: state, StateValue: it.state.Password, Plan: plan, PlanValue: it.password}
+		response := planmodifier.StringResponse{PlanValue: it.password}
+		replaceUnlessImported().PlanModifyString(t.Context(), request, &response)
+		if response.Diagnostics.HasError() || response.RequiresReplace != it.replaces {
+			t.Errorf("%s: replaced %v: %v", name, response.RequiresReplace, response.Diagnostics)
+		}
 	}
 }
 
