@@ -38,8 +38,8 @@ has_terraform() {
 # init FOLDER: a data folder for each, so that they are made once.
 init() {
     export TF_DATA_DIR=$work/init/${1//\//-}
-    # An init that failed leaves a part of the folder.
-    [ "$TF_DATA_DIR/done" -nt "$root/terraform/$1/main.tf" ] && return 0
+    # An init that failed leaves a part of the folder, and an init of negative.sh writes the lock file into its copy.
+    [ "$TF_DATA_DIR/done" -nt "$root/terraform/$1/main.tf" ] && [ -e "$root/terraform/$1/.terraform.lock.hcl" ] && return 0
     terraform -chdir="$root/terraform/$1" init -input=false -no-color -backend=false \
         ${TERRAFORM_PLUGINS:+-plugin-dir="$TERRAFORM_PLUGINS"} >"$work/init.log" 2>&1 || { tail -20 "$work/init.log"; fail "init of $1"; }
     touch "$TF_DATA_DIR/done"
