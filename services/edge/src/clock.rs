@@ -108,12 +108,12 @@ impl Clock {
     }
 
     pub(crate) fn unix_ms(&self, at: Seconds) -> u64 {
-        self.unix_start_ms + 1000 * u64::from(at)
+        self.unix_at(1000 * Millis::from(at))
     }
 
     /// The inverse of [`Self::unix_ms`], below the MAX that stands for "never"; 0 before the start.
     pub(crate) fn seconds_of_unix_ms(&self, unix_ms: u64) -> Seconds {
-        Seconds::try_from(unix_ms.saturating_sub(self.unix_start_ms) / 1000).unwrap_or(Seconds::MAX - 1)
+        Seconds::try_from(self.at_unix(unix_ms) / 1000).unwrap_or(Seconds::MAX - 1)
     }
 }
 

@@ -93,7 +93,6 @@ impl Core {
             let took_us = self.process.clock.micros().saturating_sub(began_us);
             self.work.spend_overtime(took_us, work::records(overhead));
         }
-        let connection = &mut self.connections[slot as usize];
         match result {
             Ok(0) => {
                 self.end(slot, ConnectionEnd::Lost, true);

@@ -22,8 +22,8 @@ use crate::{
 const PARTIAL: &str = "partial";
 const ROOM_CHECKED_EVERY_BYTES: usize = 8 << 20;
 
-/// A copy that failed is removed. That of a killed process stays until the next copy of its name, in
-/// a folder whose name ends with `.partial`.
+/// A copy that failed is removed. A killed process leaves its copy in a folder whose name ends with
+/// `.partial`, until the next copy of the same name.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
