@@ -200,7 +200,8 @@ impl Session {
                         if !again && entry.message.is_expired(now_ms) {
                             outbox.complete(id);
                             done(Delivered::Dropped(DropReason::Expired), &entry.message);
-                        } else if !encode(&entry, Some(id), again, connection, now_ms, out) {
+                        } else if !encode(&entry, Some(id), again || entry.is_dup(), connection, now_ms, out)
+                        {
                             outbox.complete(id);
                             done(Delivered::Dropped(DropReason::TooLarge), &entry.message);
                         } else if !again {
@@ -211,21 +212,22 @@ impl Session {
                 }
                 continue;
             }
-            let reserves = |entry: &OutboxEntry| entry.qos == QoS::ExactlyOnce && self.is_stored;
+            let is_behind = outbox.unsent() > 0;
             match outbox.next_in_queue() {
                 // No message overtakes one whose packet id is reserved (`unsent`).
-                Some(entry) if !reserves(entry) && outbox.unsent() > 0 => return count - 1,
+                Some(entry) if entry.qos == QoS::AtMostOnce && is_behind => return count - 1,
                 Some(entry) if entry.qos == QoS::AtMostOnce || outbox.has_room(window_max) => {}
                 _ => return count - 1,
             }
             let Some((entry, hold)) = outbox.dequeue_to_send(budget) else { return count - 1 };
             let message = entry.message.clone();
-            if reserves(&entry) {
+            let reserves = entry.qos == QoS::ExactlyOnce && self.is_stored;
+            if reserves || is_behind {
                 if entry.message.is_expired(now_ms) {
                     self.settle(&entry.message, entry.shared);
                     done(Delivered::Dropped(DropReason::Expired), &message);
                 } else {
-                    outbox.reserve(entry, hold);
+                    outbox.append(entry, hold, reserves);
                 }
                 continue;
             }
@@ -248,9 +250,7 @@ impl Session {
             return Delivered::Dropped(DropReason::Expired);
         }
         let id = (entry.qos != QoS::AtMostOnce).then(|| self.outbox().next_id());
-        //= [MQTT-3.3.1-1] v5 v3.1.1
-        let dup = entry.maybe_sent && entry.qos == QoS::AtLeastOnce;
-        if !encode(&entry, id, dup, connection, now_ms, out) {
+        if !encode(&entry, id, entry.is_dup(), connection, now_ms, out) {
             self.settle(&entry.message, entry.shared);
             return Delivered::Dropped(DropReason::TooLarge);
         }

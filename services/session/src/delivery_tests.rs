@@ -370,6 +370,60 @@ fn a_session_whose_broker_has_no_memory_left_gets_its_messages_one_by_one() {
 }
 
 #[test]
+fn all_that_fits_the_window_gets_its_packet_ids_with_one_write_also_with_qos_1_in_between() {
+    let mut client = Client::new(Version::V5);
+    client.session.is_stored = true;
+    client.deliver(2, "0");
+    client.pump();
+    let first = client.session.take_reserved();
+    let levels = [1, 2, 2, 1, 2, 1];
+    for (number, level) in (1..).zip(levels) {
+        client.deliver(level, &number.to_string());
+    }
+    client.pump();
+    assert_eq!(client.read(), [""; 0], "nothing overtakes the first");
+    client.ack(PubAck, 2);
+    assert!(
+        client.session.is_sending(crate::test_client::id(2)),
+        "an acknowledgement of what was never sent does nothing"
+    );
+    let second = client.session.take_reserved();
+    assert_eq!(second.iter().map(|(id, _)| id.get()).collect::<Vec<_>>(), [3, 4, 6]);
+    first.iter().for_each(|(id, _)| client.session.confirm(*id));
+    client.pump();
+    assert_eq!(client.read(), ["PUBLISH q2 #1 a=0", "PUBLISH q1 #2 a=1"]);
+    second.iter().for_each(|(id, _)| client.session.confirm(*id));
+    client.pump();
+    let rest = [
+        "PUBLISH q2 #3 a=2",
+        "PUBLISH q2 #4 a=3",
+        "PUBLISH q1 #5 a=4",
+        "PUBLISH q2 #6 a=5",
+        "PUBLISH q1 #7 a=6",
+    ];
+    assert_eq!(client.read(), rest);
+    client.ack(PubAck, 2);
+    client.ack(PubAck, 7);
+    assert_eq!(client.session.unacknowledged(), 5);
+}
+
+#[test]
+fn qos_1_that_waits_behind_a_reserved_packet_id_counts_as_never_sent() {
+    let mut client = Client::new(Version::V5);
+    client.session.is_stored = true;
+    client.deliver_all(2, "a");
+    client.pump();
+    client.session.take_reserved();
+    client.deliver_all(1, "b");
+    client.pump();
+    let (sent, unsent) = client.session.in_flight();
+    assert_eq!((sent.len(), unsent.len()), (0, 2));
+    assert_eq!(client.session.take_begun(|_| true).len(), 1, "the store knows the id of QoS 2 alone");
+    client.pump();
+    assert_eq!(client.read(), ["PUBLISH q1 #2 a=b"]);
+}
+
+#[test]
 fn what_waits_in_a_stored_session_counts_beyond_a_few_messages() {
     let budget = Arc::new(Budget::new(300_000, None));
     let settings = SessionSettings { inflight_max: 1, ..SessionSettings::default() };

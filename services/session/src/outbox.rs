@@ -37,6 +37,11 @@ pub struct OutboxEntry {
 }
 
 impl OutboxEntry {
+    //= [MQTT-3.3.1-1] v5 v3.1.1
+    pub(crate) fn is_dup(&self) -> bool {
+        self.maybe_sent && self.qos == QoS::AtLeastOnce
+    }
+
     fn settles(&self) -> Option<(u64, StoredPosition)> {
         self.message.position().filter(|_| self.shared != 0).map(|position| (self.shared, position))
     }
@@ -179,12 +184,13 @@ impl Outbox {
         self.window += 1;
     }
 
-    /// Assigns [`Outbox::next_id`] to a message that is sent once the store has the id.
-    pub(crate) fn reserve(&mut self, entry: OutboxEntry, hold: Option<Hold>) {
+    /// Assigns [`Outbox::next_id`] to a message that is sent after all before it, and with `awaits_store` once the store has the
+    /// id.
+    pub(crate) fn append(&mut self, entry: OutboxEntry, hold: Option<Hold>, awaits_store: bool) {
         self.count_without(hold.as_ref(), &entry);
         let (id, state) = (self.take_id(), SlotState::Published(entry));
-        self.reserved.push(id);
-        self.slots.push_back(Slot { id, state, sent: false, awaits_store: true, never_sent: true, hold });
+        self.reserved.extend(awaits_store.then_some(id));
+        self.slots.push_back(Slot { id, state, sent: false, awaits_store, never_sent: true, hold });
     }
 
     pub(crate) fn settle(&mut self, shared: u64, position: StoredPosition) {
@@ -239,9 +245,10 @@ impl Outbox {
     ) -> Vec<(PacketId, OutboxEntry)> {
         let mut begun = Vec::new();
         for slot in &mut self.slots {
+            // The store gets the packet ids of QoS 2 alone.
             let is_begun = slot.never_sent
                 && !self.reserved.contains(&slot.id)
-                && matches!(&slot.state, SlotState::Published(entry) if wanted(entry));
+                && matches!(&slot.state, SlotState::Published(entry) if entry.qos == QoS::ExactlyOnce && wanted(entry));
             if is_begun {
                 slot.uncount(&mut self.uncounted);
             }
@@ -301,7 +308,8 @@ impl Outbox {
 
     pub(crate) fn state(&self, id: PacketId) -> Option<&SlotState> {
         match &self.slots[self.index_of(id)?] {
-            Slot { state: SlotState::Done, .. } | Slot { awaits_store: true, .. } => None,
+            // The client cannot acknowledge what it never got.
+            Slot { state: SlotState::Done, .. } | Slot { never_sent: true, .. } => None,
             slot => Some(&slot.state),
         }
     }

@@ -265,12 +265,12 @@ fn begun_messages_are_those_whose_packet_ids_the_caller_has_and_the_client_has_n
     let mut outbox = Outbox::default();
     outbox.send(QoS::ExactlyOnce, "sent");
     for shared in [7, 0, 7] {
-        outbox.reserve(OutboxEntry { shared, ..entry(QoS::ExactlyOnce, "begun") }, None);
+        outbox.append(OutboxEntry { shared, ..entry(QoS::ExactlyOnce, "begun") }, None, true);
     }
     assert_eq!(outbox.take_reserved().len(), 3);
     // The store has this one already, and the last one is not on its way.
     outbox.confirm(id(2));
-    outbox.reserve(OutboxEntry { shared: 7, ..entry(QoS::ExactlyOnce, "reserved") }, None);
+    outbox.append(OutboxEntry { shared: 7, ..entry(QoS::ExactlyOnce, "reserved") }, None, true);
     let begun = outbox.take_begun(|entry| entry.shared == 7);
     assert_eq!(begun.iter().map(|(id, _)| id.get()).collect::<Vec<_>>(), [2, 4]);
     assert!(outbox.take_begun(|entry| entry.shared == 7).is_empty());

@@ -59,6 +59,23 @@ fn what_nobody_keeps_is_not_written() {
 }
 
 #[test]
+fn packet_ids_of_qos_2_are_stored_together_also_with_qos_1_in_between() {
+    const COUNT: u64 = 200;
+    let database = Database::memory();
+    let server = Server::on(&database, |config| {
+        config.threads = 1;
+        config.limits.usage_interval_s = 0;
+    });
+    subscribe_and_leave(&server, V5, "reader", &[("t/+", QoS::ExactlyOnce)]);
+    publish_mixed(&server, "t/a", COUNT, &[QoS::AtLeastOnce, QoS::ExactlyOnce], |_| {});
+    let before = version(&server, &database);
+    let mut reader = come_back(&server, V5, "reader");
+    (0..COUNT).for_each(|_| drop(take(&mut reader)));
+    let writes = version(&server, &database) - before;
+    assert!(writes < 20, "{writes} transactions");
+}
+
+#[test]
 fn a_message_for_a_thousand_offline_sessions_is_written_once() {
     let database = Database::memory();
     let server = Server::on(&database, |config| {
