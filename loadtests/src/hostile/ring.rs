@@ -79,6 +79,11 @@ impl<'s> Ring<'s> {
         self.check(Check { what, seen, bound: Bound::AtLeast(least), unit });
     }
 
+    /// Fails if the server granted less than half of the filters: then the attack was none, whatever friendly clients felt.
+    pub(super) fn granted(&self, granted: usize, of: usize) {
+        self.at_least("filters granted", granted as f64, of as f64 / 2.0, "");
+    }
+
     fn check(&self, check: Check) {
         self.checks.lock().unwrap_or_else(PoisonError::into_inner).push(check);
     }

@@ -62,6 +62,9 @@ impl AttackLimits {
     }
 }
 
+pub(super) const SERVER_ENDED: &str = "server ended";
+pub(super) const MESSAGES_LOST: &str = "friendly messages lost";
+
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Check {
     pub(super) what: &'static str,
@@ -77,6 +80,15 @@ pub(super) enum Bound {
 }
 
 impl Check {
+    /// A thing that no machine is too busy for.
+    pub(super) fn is_of_loss(&self) -> bool {
+        [SERVER_ENDED, MESSAGES_LOST].contains(&self.what)
+    }
+
+    pub(super) fn is_of_wait(&self) -> bool {
+        self.what.starts_with("wait")
+    }
+
     pub(super) fn holds(&self) -> bool {
         match self.bound {
             Bound::AtMost(most) => self.seen <= most,

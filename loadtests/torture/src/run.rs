@@ -182,6 +182,12 @@ impl Run {
             ));
             if now_ms > plan.ends_ms {
                 say("the time is over");
+                if kill * 4 < plan.kills {
+                    return Err(Failure::NoVerdict(format!(
+                        "only {kill} of {} kills fitted the time",
+                        plan.kills
+                    )));
+                }
                 break;
             }
         }

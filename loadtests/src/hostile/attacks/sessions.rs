@@ -359,6 +359,7 @@ fn leave_in_flight(ring: &Ring<'_>) -> Outcome<()> {
         clock::pause_ms(300);
     }
     ring.note(format!("{granted} filters granted"));
+    ring.granted(granted, 4_000);
     Ok(())
 }
 

@@ -97,7 +97,7 @@ fn subscribe_pipeline(ring: &Ring<'_>) -> Outcome<()> {
         sent.fetch_add(16 * flood(&mut client.stream, &packets, seconds), Ordering::Relaxed);
         drop(sink);
     });
-    ring.note(format!("the server has read {} SUBSCRIBEs", sent.load(Ordering::Relaxed)));
+    ring.at_least("SUBSCRIBEs that the server has read", sent.load(Ordering::Relaxed) as f64, 1.0, "");
     unretain(ring, topic())
 }
 
@@ -111,6 +111,8 @@ fn durable_copies(ring: &Ring<'_>, filters: &[String]) -> Outcome<()> {
     let stored = publish_acknowledged(&mut publisher, &["a"; 10].join("/"), 1_000, 1_000);
     let seconds = clock::ns_seconds(clock::now_ns() - begun_ns);
     ring.note(format!("{granted} filters granted, {stored} messages stored in {seconds:.1} s"));
+    ring.granted(granted, filters.len());
+    ring.at_least("messages stored", stored as f64, 500.0, "");
     Ok(())
 }
 

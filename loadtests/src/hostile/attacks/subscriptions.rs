@@ -166,6 +166,7 @@ fn overlapping(ring: &Ring<'_>, identifiers: usize) -> Outcome<()> {
     publisher.send(&messages(&topic, if identifiers > 0 { 2_000 } else { 400 }, 10));
     wait_until_quiet(&sink, 500, 20.0);
     ring.note(format!("{granted} filters granted, {} bytes received", sink.bytes()));
+    ring.granted(granted, if identifiers > 0 { identifiers } else { filters.len() });
     Ok(())
 }
 
@@ -182,6 +183,7 @@ fn overlapping_subscribers(ring: &Ring<'_>) -> Outcome<()> {
     publisher.send(&all);
     let is_read = finish(&mut publisher, 60.0);
     ring.note(format!("{granted} filters granted, all publishes read: {is_read}"));
+    ring.granted(granted, 3_000 * filters.len());
     Ok(())
 }
 
@@ -198,6 +200,7 @@ fn share_groups_of_another_loop(ring: &Ring<'_>) -> Outcome<()> {
         read.fetch_add(u64::from(finish(&mut publisher, 60.0)), Ordering::Relaxed);
     });
     ring.note(format!("{granted} groups granted, {} of 4 publishers read", read.into_inner()));
+    ring.granted(granted, 1_000);
     Ok(())
 }
 
@@ -207,8 +210,8 @@ fn share_groups_left(ring: &Ring<'_>) -> Outcome<()> {
     let others: Vec<String> =
         (0..ring.full_or_short(75_000, 20_000)).map(|number| format!("$share/x/{number}")).collect();
     let mut publisher = ring.client("publisher")?;
-    for members in [1, ring.full_or_short(8, 3)] {
-        let mut members = ring.clients(members, |number| ring.connect(&format!("member-{number}")));
+    for count in [1, ring.full_or_short(8, 3)] {
+        let mut members = ring.clients(count, |number| ring.connect(&format!("member-{number}")));
         let mut granted = 0;
         for member in &mut members {
             granted += ["t", "+", "#", "t/#"]
@@ -221,6 +224,7 @@ fn share_groups_left(ring: &Ring<'_>) -> Outcome<()> {
         let sent = flood(&mut publisher.stream, &messages("t", 1_000, 0), 2.0);
         let is_read = finish(&mut publisher, 60.0);
         ring.note(format!("{granted} filters granted, {sent} thousand publishes sent, all read: {is_read}"));
+        ring.granted(granted, count * (1_000 + others.len()));
     }
     Ok(())
 }
@@ -239,6 +243,7 @@ fn walks_without_match(ring: &Ring<'_>) -> Outcome<()> {
     publisher.send(&all);
     let is_read = finish(&mut publisher, 60.0);
     ring.note(format!("{granted} filters granted, all publishes read: {is_read}"));
+    ring.granted(granted, filters.len());
     Ok(())
 }
 
@@ -253,6 +258,7 @@ fn many_filters(ring: &Ring<'_>) -> Outcome<()> {
         client.wait_for(packets::UNSUBACK, 20.0);
     }
     ring.note(format!("{granted} filters granted"));
+    ring.granted(granted, 3 * filters.len());
     Ok(())
 }
 
@@ -263,6 +269,7 @@ fn shared_filters_dropped(ring: &Ring<'_>) -> Outcome<()> {
         let mut member = ring.client("member")?;
         let granted: usize = filters.chunks(10_000).map(|some| member.subscribe(some, 1)).sum();
         ring.note(format!("{granted} filters granted"));
+        ring.granted(granted, count);
         drop(member);
         clock::pause_ms(500);
     }
@@ -278,6 +285,8 @@ fn filter_memory(ring: &Ring<'_>) -> Outcome<()> {
         granted += filters.chunks(200).map(|some| client.subscribe(some, 0)).sum::<usize>();
     }
     ring.note(format!("{granted} of 40,000 filters granted"));
+    // The server grants what its memory of filters holds.
+    ring.granted(granted, 2_000);
     Ok(())
 }
 
@@ -303,6 +312,7 @@ fn deep_filters(ring: &Ring<'_>) -> Outcome<()> {
         "{granted} filters granted, {} bytes received, all publishes read: {is_read}",
         sink.bytes()
     ));
+    ring.granted(granted, filters.len());
     Ok(())
 }
 
