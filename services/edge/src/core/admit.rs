@@ -25,6 +25,7 @@ use crate::quota::limiter::nanos;
 
 /// In the admission queue: all brokers whose number is not known take turns as one.
 const UNKNOWN_BROKER: u64 = u64::MAX;
+const TOO_MANY_CONNECT: &str = "too many clients are connecting: try again later";
 
 pub(super) struct Connects {
     pub(super) admission: Admission<ConnectionId>,
@@ -177,11 +178,12 @@ impl Core {
         };
         let counters = self.broker_counters(broker);
         let (counter, reason, what) = match refusal {
-            AdmissionRefusal::Rate | AdmissionRefusal::BrokerConnects => (
-                &counters.refused_rate,
-                ReasonCode::CONNECTION_RATE_EXCEEDED,
-                "too many clients are connecting: try again later",
-            ),
+            AdmissionRefusal::Rate => {
+                (&counters.refused_rate, ReasonCode::CONNECTION_RATE_EXCEEDED, TOO_MANY_CONNECT)
+            }
+            AdmissionRefusal::BrokerConnects => {
+                (&counters.refused_broker_rate, ReasonCode::CONNECTION_RATE_EXCEEDED, TOO_MANY_CONNECT)
+            }
             AdmissionRefusal::Busy => (
                 &counters.refused_busy,
                 ReasonCode::SERVER_BUSY,

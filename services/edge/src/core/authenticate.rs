@@ -284,7 +284,7 @@ impl Core {
                 Some(&request.client_id),
                 request.user.as_deref(),
             );
-            self.broker_counters(&broker).refused_rate.add(1);
+            self.broker_counters(&broker).refused_client_rate.add(1);
             let what = "the client connects more often than it may: try again later";
             return self.refuse(slot, ReasonCode::CONNECTION_RATE_EXCEEDED, what);
         }

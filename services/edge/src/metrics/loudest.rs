@@ -47,8 +47,19 @@ struct State {
 struct Chosen {
     /// Its values when it was chosen: earlier counts stay with the others.
     since: Vec<u64>,
-    /// The values that were last shown.
     last: Vec<u64>,
+}
+
+impl Chosen {
+    /// Counters begin at zero with each choice. Prometheus takes that for a restart, and `increase` counts the growth since the
+    /// last choice, which is among the others, no second time.
+    fn growth(&self, metrics: &[Metric], row: &LoudRow<'_>) -> Vec<u64> {
+        let is_gauge = metrics.iter().map(|metric| metric.kind == "gauge");
+        let values = is_gauge.zip(&row.values).zip(&self.since);
+        values
+            .map(|((is_gauge, now), since)| if is_gauge { *now } else { now.wrapping_sub(*since) })
+            .collect()
+    }
 }
 
 impl LoudestBrokers {
@@ -70,9 +81,9 @@ impl LoudestBrokers {
             state.choose(now, max, brokers);
         }
         let label = |name: &str| format!("broker=\"{name}\"");
-        let is_chosen = |row: &&LoudRow<'_>| state.chosen.contains_key(&row.id);
-        let mut rows: Vec<_> =
-            brokers.iter().filter(is_chosen).map(|row| (label(row.name), row.values.clone())).collect();
+        let chosen =
+            |row: &LoudRow<'_>| Some((label(row.name), state.chosen.get(&row.id)?.growth(metrics, row)));
+        let mut rows: Vec<_> = brokers.iter().filter_map(chosen).collect();
         if brokers.len() > rows.len() || state.has_others {
             state.has_others = true;
             rows.push((label(OTHER), state.others(metrics, brokers, closed)));
@@ -211,13 +222,32 @@ mod tests {
             // A choice holds for a while.
             (9_999, [90, 8, 1], [("b1", 8, 1), ("_other", 91, 2)]),
             // b0 is chosen: its earlier counts stay with the others, and so do the later counts of b1.
-            (10_000, [95, 9, 1], [("b0", 95, 1), ("_other", 96, 2)]),
-            (10_001, [99, 20, 2], [("b0", 99, 1), ("_other", 108, 2)]),
-            (20_000, [99, 30, 2], [("b1", 30, 1), ("_other", 118, 2)]),
+            (10_000, [95, 9, 1], [("b0", 0, 1), ("_other", 96, 2)]),
+            (10_001, [99, 20, 2], [("b0", 4, 1), ("_other", 108, 2)]),
+            (20_000, [99, 30, 2], [("b1", 0, 1), ("_other", 118, 2)]),
         ];
         for (now, counts, rows) in steps {
             assert_eq!(shown(&loudest, now, 1, &counts), expected(&rows), "at {now} ms");
         }
+    }
+
+    #[test]
+    fn what_prometheus_adds_up_is_what_the_brokers_counted() {
+        let loudest = LoudestBrokers::default();
+        let mut series: HashMap<String, (u64, u64)> = HashMap::new();
+        let mut counts = [5, 5, 5];
+        for step in 0..12 {
+            counts[step % 3] += 1_000;
+            for (name, value, _) in shown(&loudest, 10_000 * step as Millis, 1, &counts) {
+                let (last, increase) = series.entry(name).or_insert((value, 0));
+                *increase += if value < *last { value } else { value - *last };
+                *last = value;
+            }
+        }
+        let increase: u64 = series.values().map(|(_, increase)| increase).sum();
+        // A range begins with the first sample of each series.
+        let first = 1_000 + 15;
+        assert_eq!(increase, counts.iter().sum::<u64>() - first);
     }
 
     #[test]
@@ -238,9 +268,9 @@ mod tests {
         // Opened again it counts from zero. Counts from before it is chosen are among the others.
         assert_eq!(
             rows(2, &[(1, 6), (2, 3)], &[7, 0]),
-            [(own.clone(), 6), (own.clone(), 3), (others.clone(), 3)]
+            [(own.clone(), 6), (own.clone(), 0), (others.clone(), 3)]
         );
         // Closed and opened between two calls.
-        assert_eq!(rows(3, &[(1, 6), (2, 1)], &[17, 0]), [(own.clone(), 6), (own, 1), (others, 11)]);
+        assert_eq!(rows(3, &[(1, 6), (2, 1)], &[17, 0]), [(own.clone(), 6), (own, 0), (others, 11)]);
     }
 }

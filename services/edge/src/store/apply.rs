@@ -92,6 +92,10 @@ impl Applied {
         Self { outcomes: (0..count).map(|_| WriteOutcome::Done).collect(), ..Self::default() }
     }
 
+    pub(super) fn makes_sessions(&self) -> bool {
+        self.counts.iter().any(|(_, counts)| counts.began > 0)
+    }
+
     /// Whether this process must learn of the commit, however long its outcome is unknown: its messages get positions, its wills
     /// and filters are in memory, and a session that it attached must be detached again.
     pub(super) fn changes_memory(&self) -> bool {

@@ -7,11 +7,14 @@ use millrace_layers::limits::INLINE_SHARED_BYTES_MAX;
 
 use super::backlog::{BacklogJob, COSTLY, Lane};
 use super::queue::{self, QueuedWork as _};
+use super::writer::writes_nothing;
 use crate::broker::Broker;
 use crate::jobs::{FILTER_BYTES, IdWrite, Job, StreamRead, Write};
 
 /// The lane of jobs that need no order among themselves or with other jobs.
 const NO_BROKER: u64 = u64::MAX;
+/// Bytes that a job may write to a nearly full disk.
+const SMALL_BYTES_MAX: usize = 64 * 1024;
 
 /// Estimated costs of jobs, in units of a small message for one stream. A filter costs more than its transaction takes,
 /// because the event loops must match topics again.
@@ -32,6 +35,24 @@ pub(super) mod cost {
 }
 
 impl Job {
+    /// Whether a nearly full disk accepts the job: it removes something, or replaces rows by others of about the same size. A client
+    /// must be able to come back to the messages that fill the disk.
+    pub(super) fn needs_no_room(&self) -> bool {
+        match &self.write {
+            Write::Attach(attach) => {
+                attach.will.as_ref().is_none_or(|(will, _)| will.size() <= SMALL_BYTES_MAX)
+            }
+            Write::Ids(ids) => match &ids.write {
+                IdWrite::Reserve(reserve) => {
+                    reserve.rows.iter().map(|(_, row)| row.len()).sum::<usize>() <= SMALL_BYTES_MAX
+                }
+                IdWrite::Release(..) | IdWrite::Forget(_) => true,
+            },
+            Write::Checkpoint(_) | Write::Purge(_) => true,
+            _ => writes_nothing(&self.write),
+        }
+    }
+
     /// The broker of a small message, see `store/queue.rs`.
     pub(super) fn broker_of_small_publish(&self) -> Option<u64> {
         self.broker().filter(|_| self.is_small_publish()).map(|broker| broker.id)

@@ -11,7 +11,6 @@ use millrace_layers::pods::{self, Pod};
 use millrace_layers::sessions::{self, OwnedSession, SessionId};
 use millrace_storage::{Read, TransactionOption};
 
-use super::Job;
 use super::apply::Applier;
 use super::due_turns::due_here;
 use super::duties::{Beside, Duty};
@@ -101,12 +100,6 @@ pub(super) async fn settle_beside(applier: &Applier<'_>, beside: Option<&Beside>
 }
 
 impl Writer<'_> {
-    /// Writes jobs again without the due sessions that they took along, because their transaction has failed.
-    pub(super) fn write_alone(&mut self, jobs: Vec<Job>) {
-        self.duties.take_alone(self.shared.clock.micros());
-        self.write(jobs);
-    }
-
     pub(super) fn take_along(&mut self) -> Option<Beside> {
         let shared = self.shared;
         let beside = self.duties.take_along(shared.clock.micros(), self.commit_times.commit_us())?;

@@ -19,7 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrace_layers::LayerError;
 use millrace_layers::once::MarkerNumbers;
-use millrace_storage::Versionstamp;
+use millrace_storage::{StoreError, TransactionOption, Versionstamp};
 
 pub(super) use self::contention::Contention;
 use self::refusals::is_unknown;
@@ -259,7 +259,10 @@ impl<'s> Writer<'s> {
                 self.committed(batch, applied, stamp);
                 self.unfinished.extend(rest);
             }
-            Err(error) if beside.is_some() && !is_unknown(&error) => self.write_alone(batch),
+            Err(error) if beside.is_some() && !is_unknown(&error) => {
+                self.duties.take_alone(self.shared.clock.micros());
+                return self.write_together(batch, contention);
+            }
             Err(LayerError::Contended(_))
                 if contention == Contention::Splits && contention::has_apart(self.shared, &batch) =>
             {
@@ -269,17 +272,21 @@ impl<'s> Writer<'s> {
                 self.put_off(batch);
                 return false;
             }
+            // A nearly full disk accepts only what needs no room, in a transaction without others.
+            Err(LayerError::Store(StoreError::DiskFull { .. }))
+                if batch.len() > 1 && batch.iter().any(Job::needs_no_room) =>
+            {
+                let (mut small, mut rest): (Vec<Job>, Vec<Job>) =
+                    batch.into_iter().partition(Job::needs_no_room);
+                if rest.is_empty() {
+                    rest = small.split_off(small.len() / 2);
+                }
+                self.write_one_after_other(rest, small, contention);
+            }
             // A job that cannot be written must not fail the others of its batch, so the batch is split.
             Err(error) if batch.len() > 1 && may_be_of_content(&error) => {
                 let rest = batch.split_off(batch.len() / 2);
-                self.write_together(batch, contention);
-                if self.unfinished.is_empty() {
-                    // A refused message of the first half also refuses later messages of its publisher.
-                    let rest = self.without_refused(rest);
-                    self.write_together(rest, contention);
-                } else {
-                    self.unfinished.extend(rest);
-                }
+                self.write_one_after_other(batch, rest, contention);
             }
             Err(LayerError::Contended(_)) if contention == Contention::Splits => self.put_off(batch),
             // The process ends before the outcome is known. A refusal could be wrong, so nobody gets an answer.
@@ -290,6 +297,17 @@ impl<'s> Writer<'s> {
             }
         }
         true
+    }
+
+    fn write_one_after_other(&mut self, first: Vec<Job>, rest: Vec<Job>, contention: Contention) {
+        self.write_together(first, contention);
+        if self.unfinished.is_empty() {
+            // A refused message of the first part also refuses later messages of its publisher.
+            let rest = self.without_refused(rest);
+            self.write_together(rest, contention);
+        } else {
+            self.unfinished.extend(rest);
+        }
     }
 
     fn transact_jobs(
@@ -305,6 +323,9 @@ impl<'s> Writer<'s> {
                 return Err(LayerError::Contended(0));
             }
             applier.all(batch).await?;
+            if batch.iter().all(Job::needs_no_room) && !applier.applied().makes_sessions() {
+                applier.tx.set_option(TransactionOption::FreesSpace);
+            }
             sweep::settle_beside(applier, beside).await
         })
     }
@@ -365,6 +386,6 @@ impl<'s> Writer<'s> {
     }
 }
 
-fn writes_nothing(write: &Write) -> bool {
+pub(super) fn writes_nothing(write: &Write) -> bool {
     matches!(write, Write::Barrier { .. } | Write::Shared(_) | Write::Notices | Write::Confirmed { .. })
 }

@@ -134,29 +134,97 @@ fn a_retained_message_whose_removal_is_refused_is_served() {
     late.expect_nothing();
 }
 
+/// A store on a disk of which so much is free, above or within a reserve of 1 MiB.
+struct SmallDisk {
+    _folder: tempfile::TempDir,
+    free: Arc<AtomicU64>,
+    store: Embedded,
+}
+
+impl SmallDisk {
+    fn new() -> Self {
+        let (folder, free) = (tempfile::tempdir().unwrap(), Arc::new(AtomicU64::new(1 << 40)));
+        let asked = Arc::clone(&free);
+        let options = Options {
+            memtable_bytes: 4 << 20,
+            disk_reserve_bytes: 1 << 20,
+            free_bytes: Arc::new(move |_| Ok(asked.load(Ordering::SeqCst))),
+            ..Options::default()
+        };
+        let store = Embedded::open(&folder, options).unwrap();
+        Self { _folder: folder, free, store }
+    }
+
+    fn is_nearly_full(&self) {
+        self.free.store(1 << 19, Ordering::SeqCst);
+    }
+
+    fn has_room(&self) {
+        self.free.store(1 << 40, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn an_abandoned_session_is_purged_from_a_nearly_full_disk() {
-    let (folder, free) = (tempfile::tempdir().unwrap(), Arc::new(AtomicU64::new(1 << 40)));
-    let asked = Arc::clone(&free);
-    let options = Options {
-        memtable_bytes: 4 << 20,
-        disk_reserve_bytes: 1 << 20,
-        free_bytes: Arc::new(move |_| Ok(asked.load(Ordering::SeqCst))),
-        ..Options::default()
-    };
-    let store = Embedded::open(&folder, options).unwrap();
-    let server = start(&store.database(), 1);
+    let disk = SmallDisk::new();
+    let server = start(&disk.store.database(), 1);
     // No other session has its filter, so its end also changes the index of filters.
     subscribe_and_leave(&server, V5, "abandoned", &[("kept/#", QoS::AtLeastOnce)]);
     say(&server, QoS::AtLeastOnce, "kept/a", &["waits"]);
-    free.store(1 << 19, Ordering::SeqCst);
+    disk.is_nearly_full();
     let mut publisher = Client::connect(&server, V5, "publisher");
     assert!(publisher.publish(publish_qos(QoS::AtLeastOnce, 1, "kept/a", b"refused")).is_error());
     let purged = server.edge.purge_session("default", "abandoned").unwrap();
     assert_eq!(purged.recv().unwrap(), Ok(true));
-    free.store(1 << 40, Ordering::SeqCst);
+    disk.has_room();
     expect_recovered(&server);
     assert!(!is_present(&Client::open(&server, lasting(V5, "abandoned"))));
+}
+
+#[test]
+fn clients_drain_their_sessions_on_a_nearly_full_disk_also_after_a_restart() {
+    for restarts in [false, true] {
+        let disk = SmallDisk::new();
+        let mut server = start(&disk.store.database(), 1);
+        for (version, client) in [(V5, "five"), (V311, "three")] {
+            subscribe_and_leave(&server, version, client, &[("kept/#", QoS::ExactlyOnce)]);
+        }
+        let waiting: Vec<String> = (0..20).map(|number| format!("{number}")).collect();
+        for (number, text) in waiting.iter().enumerate() {
+            let qos = if number % 2 == 0 { QoS::AtLeastOnce } else { QoS::ExactlyOnce };
+            say(&server, qos, "kept/a", &[text]);
+        }
+        disk.is_nearly_full();
+        if restarts {
+            drop(server);
+            server = start(&disk.store.database(), 1);
+        }
+        // CONNECTs of new sessions and publishes share transactions with those that are accepted.
+        let mut news: Vec<Client> = (0..20)
+            .map(|number| {
+                let mut client = Client::raw(&server);
+                client.send(&Packet::Connect(lasting(V5, &format!("new {number}"))));
+                client
+            })
+            .collect();
+        for (version, client) in [(V5, "five"), (V311, "three")] {
+            let mut client = come_back(&server, version, client);
+            assert!(is_present(&client));
+            let got: Vec<_> = waiting.iter().map(|_| take(&mut client)).collect();
+            got.iter().for_each(|message| acknowledge(&mut client, message));
+            assert_eq!(texts(&got), waiting);
+            leave(&mut client, true);
+        }
+        for client in &mut news {
+            assert_eq!(client.recv_connack().reason, ReasonCode::SERVER_UNAVAILABLE);
+        }
+        let mut publisher = Client::connect(&server, V5, "publisher");
+        assert!(publisher.publish(publish_qos(QoS::AtLeastOnce, 1, "kept/a", b"refused")).is_error());
+        disk.has_room();
+        expect_recovered(&server);
+        let mut client = come_back(&server, V5, "five");
+        expect_no_rest(&server, &mut client, "kept/a");
+    }
 }
 
 #[test]

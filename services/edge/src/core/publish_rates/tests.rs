@@ -324,7 +324,7 @@ fn a_loop_with_many_client_ids_still_counts_those_of_the_last_minute() {
     loops.now_ms = Some(NOW_MS + 55_000);
     let other = loops.connect_as("other", true);
     let again = loops.connect_as("client", true);
-    assert_eq!(loops.broker().counters[0].refused_rate.get(), 1);
+    assert_eq!(loops.broker().counters[0].refused_client_rate.get(), 1);
     let [coming, former] = &loops.cores[0].pauses.rates.coming;
     assert_eq!((coming.len(), former.len()), (1, limits::COUNTED_CLIENT_IDS_MAX + 1));
     drop((client, other, again));

@@ -11,7 +11,7 @@ use millrace_layers::subscriptions;
 use millrace_layers::{BrokerId, LayerError, Position, pods};
 use millrace_mqtt::PacketId;
 use millrace_session::InFlight;
-use millrace_storage::{Read, TransactionOption};
+use millrace_storage::Read;
 
 use crate::quota::Limit;
 use crate::store::bugs::{WriterBug, has_bug};
@@ -185,7 +185,6 @@ impl Applier<'_> {
         let Some((record, will)) = sessions::purge(self.tx, id).await? else {
             return Ok(WriteOutcome::Nothing);
         };
-        self.tx.set_option(TransactionOption::FreesSpace);
         self.applied().count(&purge.broker).ended += 1;
         let is_elsewhere = !record.is_detached() && *record.owner != *self.shared.owner;
         if is_elsewhere {
@@ -294,8 +293,6 @@ impl Applier<'_> {
     }
 
     pub(super) async fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<WriteOutcome, LayerError> {
-        // The transaction has only such jobs, and frees space on a disk that is nearly full.
-        self.tx.set_option(TransactionOption::FreesSpace);
         let owned = self.fence(&checkpoint.session).await?;
         sessions::checkpoint(&owned, checkpoint.cursor, &checkpoint.acknowledged)?;
         for id in &checkpoint.completed {

@@ -41,6 +41,9 @@ impl Writer<'_> {
 
     fn split_apart(&self, batch: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
         let apart: HashSet<u64> = apart(self.shared, &batch).collect();
+        if apart.is_empty() {
+            return (batch, Vec::new());
+        }
         batch.into_iter().partition(|job| broker_of(job).is_none_or(|broker| !apart.contains(&broker)))
     }
 
