@@ -78,7 +78,7 @@ limits! {
     connect_timeout_s: u16 in 1..=u16::MAX, "SECONDS",
         "Time from connecting to a whole CONNECT packet.";
     packet_size_max: u32 in 64..=PACKET_BYTES_MAX, "BYTES",
-        "Largest packet a client may send.";
+        "Largest packet a client may send; with a store at most 8000000, because that is its longest message.";
     connect_size_max: u32 in 64..=PACKET_BYTES_MAX, "BYTES",
         "Largest CONNECT packet.";
     keep_alive_max_s: u16 in 0..=u16::MAX, "SECONDS",

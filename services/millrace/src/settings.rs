@@ -16,6 +16,7 @@ use clap::parser::ValueSource;
 
 use millrace_control::{OidcSettings, OperatorTokens};
 use millrace_edge::EdgeLimits;
+use millrace_layers::limits::BODY_BYTES_MAX;
 
 use self::clients::{ClientListeners, accepts_anonymous};
 use crate::args::{ServeArgs, serve_args, serve_command};
@@ -282,7 +283,14 @@ fn check(name: &str, value: &str, flag: &OsString, source: &str) -> Result<(), F
     Err(Failure::Settings(format!("{source}: {name} = \"{value}\" is not allowed: {allowed}")))
 }
 
-fn limits_fit(limits: &EdgeLimits) -> Result<(), String> {
+fn limits_fit(limits: &EdgeLimits, store: &StoreLocation) -> Result<(), String> {
+    if !matches!(store, StoreLocation::Memory) && limits.packet_size_max as usize > BODY_BYTES_MAX {
+        return Err(format!(
+            "packet_size_max = {} is too large: the store holds messages of at most {BODY_BYTES_MAX} bytes, so larger ones with \
+             QoS 1 or 2 would be refused for ever. Larger packets need --data-dir off, with which nothing is stored",
+            limits.packet_size_max
+        ));
+    }
     let least = 2 * (u64::from(limits.outbound_soft_bytes) + u64::from(limits.mailbox_bytes_max));
     if u64::from(limits.outbound_hard_bytes) >= least {
         return Ok(());
@@ -321,7 +329,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
     let allow_anonymous =
         accepts_anonymous(args.allow_anonymous, args.password_file.is_some(), has_api, exposed)?;
     let limits = EdgeLimits::from(args.limits);
-    limits_fit(&limits)?;
+    limits_fit(&limits, &store)?;
     args.telemetry.check()?;
     let fabric = args.nats.fabric(pod.as_deref())?;
     let (oidc, smtp) = (args.control.oidc()?, args.control.smtp()?);

@@ -115,6 +115,10 @@ fn what_is_not_allowed_is_said_with_key_value_and_what_is() {
         ("config = \"other.toml\"", "unknown key \"config\""),
         ("[limits]\npacket_size_max = 1", "unknown key \"limits\""),
         ("threads = ", "is not valid TOML"),
+        (
+            "packet_size_max = 8000001",
+            "packet_size_max = 8000001 is too large: the store holds messages of at most",
+        ),
         ("mqtt_listen = \"off\"\nws_listen = \"off\"", "no client could connect: leave one of them on"),
     ];
     for (number, (text, expected)) in cases.into_iter().enumerate() {
