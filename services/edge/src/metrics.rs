@@ -164,6 +164,8 @@ counters! {
         refused_keys: "counter" "millrace_connects_refused_total" ["reason=\"no_keys\""] "CONNECT packets refused, by reason.",
         refused_webhook: "counter" "millrace_connects_refused_total" ["reason=\"webhook_failed\""] "CONNECT packets refused, by reason.",
         refused_rate: "counter" "millrace_connects_refused_total" ["reason=\"rate\""] "CONNECT packets refused, by reason.",
+        refused_broker_rate: "counter" "millrace_connects_refused_total" ["reason=\"broker_rate\""] "CONNECT packets refused, by reason.",
+        refused_client_rate: "counter" "millrace_connects_refused_total" ["reason=\"client_rate\""] "CONNECT packets refused, by reason.",
         refused_quota: "counter" "millrace_connects_refused_total" ["reason=\"connections_quota\""] "CONNECT packets refused, by reason.",
         refused_stored_quota: "counter" "millrace_connects_refused_total" ["reason=\"stored_quota\""] "CONNECT packets refused, by reason.",
         refused_spend_cap: "counter" "millrace_connects_refused_total" ["reason=\"spend_cap\""] "CONNECT packets refused, by reason.",
