@@ -36,7 +36,7 @@ def rate(selector):
 
 
 WITHIN = rate('millrace_message_commit_seconds_bucket{le="0.05"}')
-# Refusals that are the service's own doing.
+# Refusals that are the service's own doing: `rate` is the limit of a pod. One broker's own limit is `broker_rate`, one client's `client_rate`.
 OURS = 'reason=~"busy|unavailable|store|rate|draining"'
 # Drops that a limit of the server or a slow reader causes. The publisher sets `expired`, the receiver `packet_too_large`.
 LOST = 'reason=~"busy_socket|queue_full|queue_memory|matching_work"'
