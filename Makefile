@@ -169,7 +169,7 @@ lint: ## Check format, lints, prose, documentation, dependencies and citations
 		fi; \
 	fi
 	cargo run --quiet --package millrace-conformance -- --check
-	terraform/checks/check.sh format shell boot contract
+	INSTALL=1 terraform/checks/check.sh format shell boot contract
 	@$(MAKE) --no-print-directory lint-dashboards
 	@$(CONSOLE) lint
 
@@ -335,7 +335,7 @@ packages:
 # -- deployment
 
 check-deploy: $(if $(CHECKS),,$(ENVOY) $(NATS) observe-packages) ## Check Terraform modules, Helm chart and packages without a cloud account (CHECKS="lint validate" for some, STRICT=1 to fail on a skip)
-	MILLRACE="$(PROGRAM)" NATS_SERVER="$(NATS)" ENVOY="$(ENVOY)" STRICT="$(STRICT)" terraform/checks/check.sh $(CHECKS)
+	INSTALL=1 MILLRACE="$(PROGRAM)" NATS_SERVER="$(NATS)" ENVOY="$(ENVOY)" STRICT="$(STRICT)" terraform/checks/check.sh $(CHECKS)
 
 check-region: $(ENVOY) $(NATS) observe-packages ## Boot the machines that Terraform describes in namespaces, with real NATS, Envoy and Millrace, and FoundationDB where it is installed
 	$(BUILD_PROGRAM)

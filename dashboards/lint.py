@@ -14,20 +14,19 @@ import sys
 import tomllib
 from pathlib import Path
 
+import expected
 import pages
+import queries
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 DECLARED = ROOT / "services/edge/metrics.toml"
 CODE = ["services/edge/src", "services/control/src", "services/fabric/src", "services/millrace/src", "services/telemetry/src", "storage/src"]
 UNITS = {"seconds", "bytes", "ratio"}
-# Metrics of other programs, and series that recording rules make.
-OTHERS = re.compile(r"^(up$|ALERTS$|k6_|envoy_|nats_|foundationdb_|node_|\w+:\w+:\w+$)")
 SECTIONS = {
     "alert": ["Symptom", "First", "Meaning", "Commands", "Expected output", "Over when"],
     "operation": ["When", "Commands", "Expected output", "Over when"],
 }
-WORDS = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 # Strings of the code that look like metrics: names of crates in log filters.
 NO_METRICS = {"millrace_edge", "millrace_session"}
 # Metrics that no panel and no rule reads, each with the reason.
@@ -45,7 +44,8 @@ problems = []
 
 
 def problem(where, what):
-    problems.append(f"{where}: {what}")
+    if (text := f"{where}: {what}") not in problems:
+        problems.append(text)
 
 
 def declared():
@@ -75,9 +75,9 @@ def check_declaration(metrics):
 
 
 def check_code(metrics):
-    """Every metric in the code is declared with the same type and help, and every declared metric is in the code."""
+    """Every metric in the code is declared with the same type, help and values of labels, and all that is declared is in the code."""
     known = {metric["name"]: metric for metric in metrics}
-    found = set()
+    found, values = set(), {}
     line = re.compile(r'(?:"(counter|gauge)"|\b(Counter|Gauge))\s+"(\w+)"\s+\[(?:"((?:[^"\\]|\\.)*)")?\]\s+"([^"]*)"')
     for path in sorted(path for folder in CODE for path in (ROOT / folder).rglob("*.rs")):
         # Tests follow the code, and may name other metrics.
@@ -98,8 +98,12 @@ def check_code(metrics):
             if metric["help"] != about and "foundationdb" not in path.parts:
                 problem(name, f"its help in {path.relative_to(ROOT)} is not that of {DECLARED.name}")
             for label, value in re.findall(r'(\w+)=\\"([^"\\]*)\\"', labels):
+                values.setdefault((name, label), set()).add(value)
                 if value not in metric.get("labels", {}).get(label, []):
                     problem(name, f'{label}="{value}" of the code is not declared')
+    for (name, label), counted in values.items():
+        for value in sorted(set(known[name].get("labels", {}).get(label, [])) - counted):
+            problem(name, f'{label}="{value}" is declared and not in the code')
     for name in sorted(found - set(known)):
         problem(name, f"is in the code and not in {DECLARED.relative_to(ROOT)}: declare it there")
     for name in sorted(set(known) - found):
@@ -122,21 +126,9 @@ def page(metrics):
 # -- what reads metrics
 
 
-def series(metrics):
-    """Names of series: a histogram has three."""
-    names = {metric["name"] for metric in metrics if metric["type"] != "histogram"}
-    for metric in (metric for metric in metrics if metric["type"] == "histogram"):
-        names |= {f"{metric['name']}_{suffix}" for suffix in ("bucket", "sum", "count")}
-    return names
-
-
-def check_query(where, expr, names, recorded):
-    bare = re.sub(r'"[^"]*"', "", expr)
-    for word in WORDS.findall(bare):
-        if word.startswith(("millrace_", "process_")) and word not in names:
-            problem(where, f"{word} is not declared in {DECLARED.relative_to(ROOT)}")
-        if word.count(":") == 2 and word not in recorded:
-            problem(where, f"no rule records {word}")
+def check_query(where, expr, known):
+    for what in queries.unknown(expr, known):
+        problem(where, what)
 
 
 def boards():
@@ -150,14 +142,14 @@ def boards():
 def check_read(metrics):
     """Each metric is on a panel or in a rule, or UNREAD says why not."""
     asked = [target["expr"] for _, _, panel in boards() if panel["type"] != "row" for target in panel["targets"]]
-    read = set(WORDS.findall("\n".join([*asked, *(rule["expr"] for _, rule in rules())])))
+    read = set(queries.WORDS.findall("\n".join([*asked, *(rule["expr"] for _, rule in rules())])))
     for metric in metrics:
-        is_read = not read.isdisjoint(series([metric]))
+        is_read = not read.isdisjoint(queries.Known([metric], set()).labels)
         if is_read == (metric["name"] in UNREAD):
             problem(metric["name"], "is read, so UNREAD must not list it" if is_read else "no panel and no rule reads it: show it, or say in UNREAD why not")
 
 
-def check_boards(names, recorded):
+def check_boards(known):
     seen = set()
     for path, board, panel in boards():
         if panel["type"] == "row":
@@ -166,7 +158,7 @@ def check_boards(names, recorded):
         if not panel.get("description") or not panel["fieldConfig"]["defaults"].get("unit"):
             problem(where, "a panel needs a description and a unit")
         for target in panel["targets"]:
-            check_query(where, target["expr"], names, recorded)
+            check_query(where, target["expr"], known)
         place = (path, tuple(panel["gridPos"].values()))
         if place in seen:
             problem(where, "stands where another panel does")
@@ -197,15 +189,17 @@ def rules():
             yield from ((path, rule) for rule in group["rules"])
 
 
-def check_rules(names, recorded):
-    tested = "".join(path.read_text() for path in (HERE / "prometheus/tests").glob("*.yaml"))
+def check_rules(known):
+    import yaml
+
+    tests = [test for path in (HERE / "prometheus/tests").glob("*.yaml") for test in yaml.safe_load(path.read_text())["tests"]]
+    for what in expected.untested([rule for _, rule in rules()], tests):
+        problem("prometheus/tests", what)
     for path, rule in rules():
         name = rule.get("alert") or rule["record"]
-        check_query(f"{path.name}: {name}", rule["expr"], names, recorded)
+        check_query(f"{path.name}: {name}", rule["expr"], known)
         if "alert" not in rule:
             continue
-        if f"alertname: {name}" not in tested:
-            problem(name, "no test of dashboards/prometheus/tests makes it fire")
         if rule["labels"].get("severity") not in ("page", "ticket") and name != "Watchdog":
             problem(name, "severity: page or ticket")
         url = rule["annotations"].get("runbook_url", "")
@@ -241,18 +235,25 @@ def check_runbooks():
             problem("runbooks/README.md", f"links to {link}, which is not there")
 
 
-def check_commands(names, recorded):
-    """The pages' queries and targets of make exist, and no page calls the operator API, because `millrace` has commands for it."""
+def check_commands(known):
+    """The queries of pages and drills and the pages' targets of make exist, and no page calls the operator API, because `millrace` has
+    commands for it."""
     targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.M))
     for path in sorted((ROOT / "runbooks").glob("*.md")):
         text = path.read_text()
         for expr in re.findall(r"'query=([^']*)'", text):
-            check_query(path.name, expr, names, recorded)
+            check_query(path.name, expr, known)
         for asked in re.findall(r"v1/operator\S*", text):
             problem(path.name, f"calls {asked}: millrace tenants, region-plans or pods has a command for it")
         for target in re.findall(r"(?:^|`)make ([a-z0-9-]+)", text, re.M):
             if target not in targets:
                 problem(path.name, f"there is no make {target}")
+        text = re.sub(r"'query=[^']*'", "", text)
+        for what in queries.unknown_values(text, known):
+            problem(path.name, what)
+    for path in sorted((ROOT / "runbooks/drills").glob("*.py")):
+        for what in queries.unknown_values(path.read_text(), known):
+            problem(path.name, what)
 
 
 def check_names(names):
@@ -321,14 +322,15 @@ def main():
     except ImportError:
         print("SKIPPED: dashboards and rules: run it with the Python of target/dashboards, which make lint makes")
     else:
-        check_boards(series(metrics), recorded)
+        known = queries.Known(metrics, recorded)
+        check_boards(known)
         check_read(metrics)
         # With --draw, check_dashboards.py draws the pictures after this check.
         if "--draw" not in sys.argv:
             check_pictures()
-        check_rules(series(metrics), recorded)
-        check_commands(series(metrics), recorded)
-        check_names(series(metrics))
+        check_rules(known)
+        check_commands(known)
+        check_names(set(known.labels))
         run(sys.executable, HERE / "grafana/generate.py", "--check")
     sys.path.insert(0, str(HERE / "prometheus"))
     import objectives

@@ -36,8 +36,10 @@ def rate(selector):
 
 
 WITHIN = rate('millrace_message_commit_seconds_bucket{le="0.05"}')
-# Refusals that are the service's own doing.
+# Refusals that are the service's own doing: `rate` is the limit of a pod. One broker's own limit is `broker_rate`, one client's `client_rate`.
 OURS = 'reason=~"busy|unavailable|store|rate|draining"'
+# Drops that a limit of the server or a slow reader causes. The publisher sets `expired`, the receiver `packet_too_large`.
+LOST = 'reason=~"busy_socket|queue_full|queue_memory|matching_work"'
 OBJECTIVES = [
     Objective(
         "commit",
@@ -69,15 +71,15 @@ OBJECTIVES = [
         "delivery",
         "DeliveryFails",
         "delivery-fails",
-        "99.9 % of messages to subscribers are sent: a full queue, a busy socket or a trimmed stream loses the others.",
+        "99.9 % of messages to subscribers are sent: a full queue, a busy socket, a limit of memory or work, or a trimmed stream loses the others.",
         "messages do not reach their subscribers",
         0.001,
         [
-            rate('millrace_messages_dropped_total{reason=~"busy_socket|queue_full"}'),
+            rate(f"millrace_messages_dropped_total{{{LOST}}}"),
             rate("millrace_messages_missed_total"),
         ],
         [rate("millrace_messages_sent_total")],
-        ['millrace_messages_dropped_total{reason=~"busy_socket|queue_full", broker!="_other"}', 'millrace_messages_missed_total{broker!="_other"}'],
+        [f'millrace_messages_dropped_total{{{LOST}, broker!="_other"}}', 'millrace_messages_missed_total{broker!="_other"}'],
     ),
 ]
 

@@ -5,7 +5,8 @@
 #   terraform/checks/check.sh NAME...    some of: format shell commands nightly three packages release image costs boot units secrets artifacts database contract telemetry lint validate test policy
 #                                        chartpolicy negative chart drain kubernetes interrupted apply deb region provider
 #
-# A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED. The last line counts these; with STRICT=1 one fails.
+# A tool that is not here is installed into target/tools by tools.sh, or said to be missing: SKIPPED. The last line counts these; with
+# STRICT=1 one fails. INSTALL=1 also installs packages of Debian, as root; make sets it.
 # With pipefail a program ends with an error when `head` or `grep -q` has read enough: `sed -n 1,3p` and `grep >/dev/null` read all.
 set -euo pipefail
 
@@ -532,25 +533,12 @@ check_three() {
     done
     rm -rf "$folder"
     mkdir -p "$folder"
-    # The page's commands, of which only those that write files do something.
+    # A script of its own: bash ignores `set -e` in a subshell on the left of `||`.
     # shellcheck disable=SC2016 # the backticks are the page's
-    sed -n 's/^   //; /^```sh$/,/^```$/{/^```/!p}' "$root/terraform/THREE-MACHINES.md" >"$folder/commands.sh"
-    (
-        cd "$folder"
-        # shellcheck disable=SC2317 # the page calls these
-        sudo() { if [ "$1" = tee ]; then cat >"$(basename "$2")"; fi; }
-        # shellcheck disable=SC2317
-        ssh() { cat >/dev/null; }
-        # shellcheck disable=SC2317
-        curl() { :; }
-        # shellcheck disable=SC2317
-        tar() { :; }
-        mkdir terraform
-        cp "$root/terraform/secrets.sh" terraform/
-        set -e
-        # shellcheck disable=SC1091 # written above
-        source ./commands.sh
-    ) >"$folder/log" 2>&1 || { tail -5 "$folder/log"; fail "the commands of THREE-MACHINES.md"; }
+    { cat "$here/three.sh"; sed -n 's/^   //; /^```sh$/,/^```$/{/^```/!p}' "$root/terraform/THREE-MACHINES.md"; } >"$folder/commands.sh"
+    mkdir "$folder/terraform"
+    cp "$root/terraform/secrets.sh" "$folder/terraform/"
+    (cd "$folder" && ROOT=$root bash -eu commands.sh) >"$folder/log" 2>&1 || { tail -5 "$folder/log"; fail "the commands of THREE-MACHINES.md"; }
     # The machine of the page has a cluster file of FoundationDB, and the program opens it.
     echo 'home:home@10.0.0.1:4500:tls' >"$folder/fdb.cluster"
     sed -i "s|/etc/nats/secrets|$folder/region-secrets/nats|g; s|/etc/millrace/secrets|$folder/region-secrets/edge|; s|/var/lib/millrace/fdb.cluster|$folder/fdb.cluster|; s|\$NATS_PODS_PASSWORD|p1|" \

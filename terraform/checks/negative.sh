@@ -114,6 +114,14 @@ only_runs "$copy/terraform/modules/region/tests/region.tftest.hcl" a_gateway_use
 caught "a gateway whose ports stay taken for a minute" 'a_gateway_uses_the_port_of_a_closed_connection_again"... fail' check test
 
 fresh
+sed -i 's|sudo cp terraform/modules/nats/files/nats.service|suod cp terraform/modules/nats/files/nats.service|' "$copy/terraform/THREE-MACHINES.md"
+caught "a command of a page that does not exist" 'suod: command not found' check three
+
+fresh
+sed -i 's|gateway/limits.nft$|gateway/limit.nft|' "$copy/terraform/THREE-MACHINES.md"
+caught "a page that installs a file that does not exist" 'there is no gateway/limit.nft' check three
+
+fresh
 sed -i 's|sysctl.conf /etc/sysctl.d/60-millrace.conf$|sysctl.conf /etc/sysctl.conf.new|' "$copy/terraform/THREE-MACHINES.md"
 caught "a page whose gateways keep the kernel's defaults" 'clients that connect and close leave a gateway without ports' check three
 

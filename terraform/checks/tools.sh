@@ -6,7 +6,7 @@
 #   terraform/checks/tools.sh chart         helm, kubeconform
 #   terraform/checks/tools.sh provider      oapi-codegen
 #   terraform/checks/tools.sh operator      the operators' own command line (aws)
-#   terraform/checks/tools.sh debian        packages of Debian: shellcheck, promtool, readelf, buildah, MQTT clients
+#   INSTALL=1 terraform/checks/tools.sh debian    packages of Debian: shellcheck, promtool, readelf, buildah, MQTT clients
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -34,13 +34,14 @@ python_tools() {
     cp "$here/$2" "$venv/installed.txt"
 }
 
-# debian_packages PROGRAM=PACKAGE...: installs what is missing. Only root may; the checks say what they then skip.
+# debian_packages PROGRAM=PACKAGE...: names what is missing, and with INSTALL=1 installs it as root. The checks say what they then skip.
 debian_packages() {
     local pair missing=()
     for pair in "$@"; do
         PATH=$PATH:/usr/sbin command -v "${pair%=*}" >/dev/null || missing+=("${pair#*=}")
     done
-    [ "${#missing[@]}" -gt 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 0
+    [ "${#missing[@]}" -gt 0 ] && command -v apt-get >/dev/null || return 0
+    { [ "${INSTALL:-}" = 1 ] && [ "$(id -u)" = 0 ]; } || { echo "not installed: ${missing[*]} (root may install them with INSTALL=1)"; return 0; }
     echo "installing ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
     apt-get update -qq && apt-get -o DPkg::Lock::Timeout=300 install -y -qq "${missing[@]}" >/dev/null \
