@@ -35,6 +35,7 @@ UNREAD = {
     "millrace_session_scan_slices_total": "a cost that tests of the work budget count",
     "millrace_session_scans_refused_total": "the API answers such a list with an error, and its errors have a panel",
     "millrace_wills_dropped_total": "only wills of builds from before the first release",
+    "millrace_wills_refused_total": "each is an incident of its broker, which the tenant sees",
     "millrace_store_last_commit_seconds": "the histogram of commits says more",
     "millrace_key_sets": "a cache with a limit; what waits for keys has a panel",
     "process_virtual_memory_bytes": "a convention of Prometheus; resident memory has a panel",

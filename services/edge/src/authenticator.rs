@@ -28,6 +28,8 @@ pub(crate) struct ConnectLogin<'a> {
     pub(crate) broker: u64,
     pub(crate) user: Option<&'a str>,
     pub(crate) password: Option<&'a [u8]>,
+    /// The user's [`Authenticator::hash_of`].
+    pub(crate) hash: Option<&'a str>,
 }
 
 struct Context {
@@ -66,7 +68,9 @@ impl Authenticator {
         let checker = passwords.as_ref().map(|_| start()).transpose();
         let checker = checker.map_err(|error| StartError(error.to_string()))?;
         let (passwords, rules) = (ArcSwapOption::from_pointee(passwords), ArcSwap::from_pointee(rules));
-        Ok(Self { allow_anonymous: config.allow_anonymous, passwords, rules, checker })
+        let authenticator = Self { allow_anonymous: config.allow_anonymous, passwords, rules, checker };
+        authenticator.warn_of_unproven_names(&authenticator.rules.load());
+        Ok(authenticator)
     }
 
     pub(crate) fn check_files(config: &Authentication) -> Result<(), StartError> {
@@ -88,8 +92,27 @@ impl Authenticator {
     }
 
     pub(crate) fn reload_rules(&self, config: &Authentication) -> Result<(), String> {
-        self.rules.store(Arc::new(read_rules(config)?));
+        let rules = read_rules(config)?;
+        self.warn_of_unproven_names(&rules);
+        self.rules.store(Arc::new(rules));
         Ok(())
+    }
+
+    fn warn_of_unproven_names(&self, rules: &Permissions) {
+        if self.allow_anonymous && !self.checks_passwords() && rules.names_users() {
+            tracing::warn!(
+                "the rules file names users, but without a password file any client can use their names: set `password_file`"
+            );
+        }
+    }
+
+    pub(crate) fn checks_passwords(&self) -> bool {
+        self.checker.is_some()
+    }
+
+    /// The hash of a user's password in the file; `None` without a file, too.
+    pub(crate) fn hash_of(&self, user: &str) -> Option<Box<str>> {
+        self.passwords.load().as_deref()?.lookup(user).map(Into::into)
     }
 
     /// After `Later`, [`Mail::Authenticated`] brings the outcome. `source` is called only then: the address takes a system call.
@@ -99,21 +122,18 @@ impl Authenticator {
         login: &ConnectLogin<'_>,
         source: impl FnOnce() -> (Option<IpAddr>, Cancellation),
     ) -> LoginOutcome {
-        let passwords = self.passwords.load();
-        let (Some(user), Some(file), Some(checker)) = (login.user, passwords.as_deref(), &self.checker)
-        else {
+        let (Some(user), Some(checker)) = (login.user, &self.checker) else {
             // Without a password file a name is only a name, and no password is checked (access decision 0011). A generated secret
             // is of a broker with access settings, so its client is at the wrong broker.
             let password = login.password.unwrap_or_default();
             return match login.user {
-                None if passwords.is_some() && !password.is_empty() => LoginOutcome::Refused,
+                None if self.checks_passwords() && !password.is_empty() => LoginOutcome::Refused,
                 _ if generated::is_likely(password) => LoginOutcome::Refused,
                 _ if self.allow_anonymous => LoginOutcome::Accepted,
                 None => LoginOutcome::Anonymous,
                 Some(_) => LoginOutcome::Refused,
             };
         };
-        let phc = file.lookup(user);
         let (address, cancellation) = source();
         let request = PasswordRequest {
             tenant: Arc::default(),
@@ -121,9 +141,9 @@ impl Authenticator {
             source: ClientSource::new(address),
             user: user.into(),
             password: login.password.unwrap_or_default().into(),
-            hashes: vec![phc.unwrap_or(chosen::dummy()).into()],
+            hashes: vec![login.hash.unwrap_or(chosen::dummy()).into()],
             cancellation,
-            context: Context { connection: login.connection, is_user: phc.is_some() },
+            context: Context { connection: login.connection, is_user: login.hash.is_some() },
         };
         checker.check(request).map_or(LoginOutcome::Later, |answer| outcome(&answer))
     }

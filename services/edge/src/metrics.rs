@@ -216,6 +216,7 @@ counters! {
         missed: "counter" "millrace_messages_missed_total" [] "Stored messages that a session missed because a limit had removed them.",
         unqueued: "counter" "millrace_webhook_events_unqueued_total" [] "Events for webhooks that the store could not accept: of clients, and messages with QoS 0.",
         wills_dropped: "counter" "millrace_wills_dropped_total" [] "Will messages that an older version of this server accepted and that cannot be written to the store.",
+        wills_refused: "counter" "millrace_wills_refused_total" [] "Will messages that were not published, because their clients had lost the right to it.",
         wills: "counter" "millrace_wills_published_total" [] "Will messages published.",
         pauses: "counter" "millrace_publisher_pauses_total" [] "Times reading from a publisher paused because its receivers lagged.",
     }

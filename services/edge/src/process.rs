@@ -68,7 +68,7 @@ pub(crate) struct Process {
     pub(crate) log_throttles: LogThrottles,
     pub(crate) gateways: RecentPeers,
     pub(crate) health_checks: RecentPeers,
-    pub(crate) authenticator: Authenticator,
+    pub(crate) authenticator: Arc<Authenticator>,
     /// Authenticates clients of managed brokers; set with a store.
     pub(crate) authentication: Option<AuthenticationService>,
     /// Held so that their threads run as long as the process.

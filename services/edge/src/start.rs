@@ -91,8 +91,7 @@ fn start_with<T>(config: Config, database: Option<Database>, run: LoopStarter<T>
     let tls = config.tls_in_use().map(Tls::start).transpose()?;
     let (polls, mailboxes) = event_queues(cores)?;
     let clock = Clock::start().ahead(config.clock_ahead_ms);
-    let layers = database.map(Layers::new);
-    let memory = Memory::new(config.limits.memory_max);
+    let (layers, memory) = (database.map(Layers::new), Memory::new(config.limits.memory_max));
     let limits = files::limited(config.limits.clone().with_memory(memory.budget()));
     let loads = Loads::new(cores, limits.home_clients_max as usize);
     let brokers = Brokers::new(limits.queue_memory_max, limits.queue_memory_per_broker_max, loads);
@@ -111,10 +110,11 @@ fn start_with<T>(config: Config, database: Option<Database>, run: LoopStarter<T>
     let reporters = |layers: &Layers| Reporters::start(layers, clock, &brokers, &config);
     let reporters = layers.as_ref().map(reporters).transpose()?;
     let webhook_layers = layers.clone();
+    let files = Arc::new(Authenticator::start(&config.authentication, clock, &mailboxes)?);
     let store = match layers {
         Some(layers) => {
-            let region = region.clone();
-            Some(StoreService::start(layers, clock, brokers.clone(), &config, mailboxes.clone(), region)?)
+            let (brokers, mailboxes, region) = (brokers.clone(), mailboxes.clone(), region.clone());
+            Some(StoreService::start(layers, clock, brokers, &config, mailboxes, region, files.clone())?)
         }
         None => {
             for (number, name) in config.broker_names().enumerate() {
@@ -147,7 +147,7 @@ fn start_with<T>(config: Config, database: Option<Database>, run: LoopStarter<T>
         log_throttles: LogThrottles::default(),
         gateways: RecentPeers::default(),
         health_checks: RecentPeers::default(),
-        authenticator: Authenticator::start(&config.authentication, clock, &mailboxes)?,
+        authenticator: files,
         config,
         brokers,
         cores: (0..cores).map(|_| PerCore::default()).collect(),

@@ -106,6 +106,15 @@ fn is_valid_filter(filter: &[u8]) -> bool {
     !filter.is_empty() && filter.iter().enumerate().all(is_valid)
 }
 
+/// True for topics that only the server publishes to: below `$SYS`, except the topic on which mosquitto's bridges
+/// publish whether they are connected.
+//= [MQTT-4.7.2-1] v5 v3.1.1
+pub fn is_reserved(topic: &str) -> bool {
+    topic.as_bytes().first() == Some(&b'$')
+        && matches("$SYS/#", topic)
+        && !matches("$SYS/broker/connection/+/state", topic)
+}
+
 /// Matches by the plain definition of section 4.7, for tests and rare paths; publishing uses the
 /// router's trie. `filter` has no `$share` and no share name.
 pub fn matches(filter: &str, topic: &str) -> bool {

@@ -6,7 +6,7 @@ mod subscriptions;
 
 use std::sync::Arc;
 
-use millrace_mqtt::{PacketId, SubscribeOptions};
+use millrace_mqtt::{PacketId, QoS, SubscribeOptions};
 
 pub use self::remains::{NextFilter, Remains};
 use self::subscriptions::Subscriptions;
@@ -22,10 +22,17 @@ pub struct ClientSubscription {
 }
 
 #[derive(Clone, Debug)]
-pub struct SessionWill {
-    pub message: Arc<Message>,
-    /// Seconds from the end of the connection to the publication.
-    pub delay_s: u32,
+pub enum SessionWill {
+    InMemory {
+        message: Arc<Message>,
+        /// Seconds from the end of the connection to the publication.
+        delay_s: u32,
+    },
+    Stored {
+        topic: Arc<str>,
+        retain: bool,
+        qos: QoS,
+    },
 }
 
 #[derive(Debug)]
@@ -285,9 +292,9 @@ impl Session {
 
     /// When to publish the will of a connection that ended at `ended`: after its delay, but not later than the session's end.
     pub fn will_due(&self, ended: Seconds) -> Option<Seconds> {
-        let will = self.will.as_ref()?;
+        let Some(SessionWill::InMemory { delay_s, .. }) = self.will.as_deref() else { return None };
         //= [MQTT-3.1.3-9] v5
-        Some(ended.saturating_add(will.delay_s.min(self.expiry_s)))
+        Some(ended.saturating_add((*delay_s).min(self.expiry_s)))
     }
 
     pub(crate) fn outbox(&mut self) -> &mut Outbox {

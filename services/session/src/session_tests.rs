@@ -43,7 +43,8 @@ fn the_session_expiry_of_each_version() {
 
 #[test]
 fn a_will_is_due_after_its_delay_or_with_the_end_of_the_session_whichever_comes_first() {
-    let will = |delay_s| Some(Box::new(SessionWill { message: message("w", 0, &[], "gone", 0), delay_s }));
+    let in_memory = |delay_s| SessionWill::InMemory { message: message("w", 0, &[], "gone", 0), delay_s };
+    let will = |delay_s| Some(Box::new(in_memory(delay_s)));
     let cases = [
         (None, 60, None),
         (will(0), 60, Some(100)),

@@ -77,6 +77,7 @@ impl BrokerAccess {
         &self,
         identity: &ProvenIdentity,
         credential: Option<&Credential>,
+        client_id: &str,
         now_ms: u64,
     ) -> Result<Grant, AccessRefusal> {
         if self.is_closed || !self.has(identity) {
@@ -91,14 +92,29 @@ impl BrokerAccess {
         {
             return Err(AccessRefusal::MethodRemoved);
         }
+        let bound = credential.and_then(|credential| credential.client_id.as_deref());
+        if bound.is_some_and(|bound| bound != client_id) {
+            return Err(AccessRefusal::OtherClient);
+        }
         self.check_certificate(identity)?;
         if identity.until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
             return Err(AccessRefusal::Expired);
         }
         if matches!(identity.method, Method::ConnectToken { .. }) {
-            let permissions = Permissions::new(identity.rules.clone());
+            let permissions = Permissions::with_own(identity.rules.clone(), []);
             return Ok(Grant { permissions, until_ms: identity.until_ms });
         }
+        let ends = [identity.until_ms, credential.and_then(|credential| credential.expires_at_ms)];
+        let permissions = self.permissions(identity, credential)?;
+        Ok(Grant { permissions, until_ms: ends.into_iter().flatten().min() })
+    }
+
+    /// The rules alone, for the will of a client that is gone.
+    pub fn permissions(
+        &self,
+        identity: &ProvenIdentity,
+        credential: Option<&Credential>,
+    ) -> Result<Permissions, AccessRefusal> {
         let own = credential.map(|credential| &credential.rules).filter(|rules| !rules.is_empty());
         let own = own.map(|rules| RuleList::compile(rules)).transpose().map_err(|_| AccessRefusal::Rules)?;
         let own = own.map(|list| self.of_credentials.share(list));
@@ -106,12 +122,8 @@ impl BrokerAccess {
             credential.and_then(|credential| credential.group.as_deref()).or(identity.group.as_deref());
         let group =
             group.map(|name| self.groups.get(name).cloned().ok_or_else(|| AccessRefusal::Group(name.into())));
-        let lists = identity.rules.clone().into_iter().chain(own).chain(group.transpose()?);
-        let ends = [identity.until_ms, credential.and_then(|credential| credential.expires_at_ms)];
-        Ok(Grant {
-            permissions: Permissions::new(lists.chain([self.rules.clone()])),
-            until_ms: ends.into_iter().flatten().min(),
-        })
+        let others = own.into_iter().chain(group.transpose()?).chain([self.rules.clone()]);
+        Ok(Permissions::with_own(identity.rules.clone(), others))
     }
 
     fn check_certificate(&self, identity: &ProvenIdentity) -> Result<(), AccessRefusal> {

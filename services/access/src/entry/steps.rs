@@ -301,11 +301,7 @@ impl ConnectAuthentication {
             return AuthenticationStep::Refuse(AccessRefusal::NoMethod);
         };
         identity.certificate = self.certificate.take();
-        let bound = credential.and_then(|credential| credential.client_id.as_deref());
-        if bound.is_some_and(|client_id| *client_id != *self.client_id) {
-            return AuthenticationStep::Refuse(AccessRefusal::OtherClient);
-        }
-        match broker.review(&identity, credential, now_ms) {
+        match broker.review(&identity, credential, &self.client_id, now_ms) {
             Ok(grant) => AuthenticationStep::Accept(Box::new((identity, grant))),
             Err(refusal) => AuthenticationStep::Refuse(refusal),
         }

@@ -177,7 +177,10 @@ fn a_token_is_valid_until_it_expires() {
         (Method::Token("issuer".into()), Some("bob"))
     );
     assert_eq!(grant.until_ms, Some(NOW_MS + 3_600_000));
-    assert_eq!(world.broker.review(&identity, None, NOW_MS + 3_600_000).err(), Some(AccessRefusal::Expired));
+    assert_eq!(
+        world.broker.review(&identity, None, "c1", NOW_MS + 3_600_000).err(),
+        Some(AccessRefusal::Expired)
+    );
     assert_eq!(
         world.method(presented(Some("eve"), Some(&good))),
         Err(AccessRefusal::Token(jwt::TokenRefusal::Client))
@@ -319,6 +322,38 @@ fn the_webhook_decides_about_unknown_clients() {
 }
 
 #[test]
+fn an_empty_list_of_rules_in_a_token_or_an_answer_allows_nothing() {
+    let client = ClientIdentity { user: Some("eve"), id: "c1" };
+    for broker in [vec![], vec![allow("b")]] {
+        let access = Access { webhook: Some(WebhookAuth::default()), ..Access::default() };
+        let access = Access { tokens: true, rules: broker.clone(), ..access };
+        let mut issuer = issuer();
+        issuer.claims.rules = Some("acl".into());
+        let records = AccessRecords { access, issuers: vec![issuer], ..AccessRecords::default() };
+        let mut world = World::new(records);
+        for rules in [None, Some(vec![]), Some(vec![allow("a")])] {
+            let list = rules.as_deref().map(|rules| RuleList::compile(rules).unwrap());
+            let answer = WebhookGrant { rules: list, ..WebhookGrant::default() };
+            world.webhook_answer = WebhookAnswer::Allowed(Box::new(answer));
+            let mut claims = serde_json::json!({ "sub": "eve" });
+            if let Some(rules) = &rules {
+                claims["acl"] = serde_json::to_value(rules).unwrap();
+            }
+            for password in [token(claims), "asked".into()] {
+                let (_, grant) = world.connect(presented(Some("eve"), Some(&password))).unwrap();
+                let may = |topic| grant.permissions.publish(client, topic, false, QoS::AtMostOnce).is_ok();
+                let is_free = rules.is_none() && broker.is_empty();
+                let own = rules.iter().flatten().count() > 0;
+                let expected = (is_free || own, is_free || !broker.is_empty(), is_free);
+                assert_eq!((may("a"), may("b"), may("c")), expected, "{broker:?} {rules:?}");
+                let granted = grant.permissions.subscribe(client, "#", QoS::AtMostOnce);
+                assert_eq!(granted.is_ok(), is_free, "{broker:?} {rules:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn rules_are_those_of_credential_group_and_broker_as_they_are_now() {
     let may = |grant: &Grant, topic: &str| {
         let client = ClientIdentity { user: Some("bob"), id: "c1" };
@@ -334,15 +369,15 @@ fn rules_are_those_of_credential_group_and_broker_as_they_are_now() {
         Credential { group: Some("g".into()), rules: vec![allow("own/%u")], ..world_credential("bob") };
     let identity =
         ProvenIdentity { since_ms: Some(0), ..ProvenIdentity::new(Method::Password, Some("bob".into())) };
-    let grant = before.review(&identity, Some(&credential), NOW_MS).unwrap();
+    let grant = before.review(&identity, Some(&credential), "c1", NOW_MS).unwrap();
     for (topic, allowed) in [("own/bob", true), ("group/x", true), ("broker/x", true), ("x", false)] {
         assert_eq!(may(&grant, topic), allowed, "{topic}");
     }
     let after = broker(vec![group(vec![Rule::new(Effect::Deny, Action::All, "broker/#")])], vec![allow("#")]);
-    let grant = after.review(&identity, Some(&credential), NOW_MS).unwrap();
+    let grant = after.review(&identity, Some(&credential), "c1", NOW_MS).unwrap();
     assert!(may(&grant, "x") && !may(&grant, "broker/x"));
 
-    let review = |broker: &BrokerAccess, credential| broker.review(&identity, credential, NOW_MS).err();
+    let review = |broker: &BrokerAccess, credential| broker.review(&identity, credential, "c1", NOW_MS).err();
     assert_eq!(review(&broker(vec![], vec![]), Some(&credential)), Some(AccessRefusal::Group("g".into())));
     let off = Credential { enabled: false, ..credential.clone() };
     assert_eq!(review(&after, Some(&off)), Some(AccessRefusal::Disabled));
@@ -376,7 +411,7 @@ fn a_record_made_anew_under_the_same_name_admits_no_client_of_the_deleted_one() 
             let (identity, _) = before.connect(presented).unwrap();
             let review = |world: &World| {
                 let credential = identity.user.as_deref().and_then(|user| world.credentials.get(user));
-                world.broker.review(&identity, credential, NOW_MS).err()
+                world.broker.review(&identity, credential, "c1", NOW_MS).err()
             };
             assert_eq!(review(&changed), None, "{identity:?}");
             assert_eq!(review(&anew), Some(AccessRefusal::MethodRemoved), "{identity:?}");
@@ -401,7 +436,7 @@ fn a_connected_client_without_a_certificate_leaves_once_the_broker_demands_one()
         let (identity, _) = before.connect(presented).unwrap();
         let after = world(CertificateUse::Additional);
         let review =
-            |world: &World| world.broker.review(&identity, world.credentials.get("bob"), NOW_MS).err();
+            |world: &World| world.broker.review(&identity, world.credentials.get("bob"), "c1", NOW_MS).err();
         assert_eq!(review(&after), (!admitted).then_some(AccessRefusal::NoCertificate));
         let mut without = world(CertificateUse::Additional);
         without.broker.authorities.clear();
@@ -421,7 +456,7 @@ fn the_clients_of_one_credential_have_its_rules_in_memory_once() {
     let mut grants = Vec::with_capacity(100);
     let used = allocation_counter::measure(|| {
         for _ in 0..100 {
-            grants.push(world.broker.review(&identity, Some(&credential), NOW_MS).unwrap());
+            grants.push(world.broker.review(&identity, Some(&credential), "c1", NOW_MS).unwrap());
         }
     });
     assert!(used.bytes_current < 32_000, "{} bytes", used.bytes_current);
@@ -485,4 +520,8 @@ fn a_credential_bound_to_a_client_id_is_refused_under_another() {
         );
         assert_eq!(matches!(step, AuthenticationStep::Accept(_)), expected.is_ok(), "{step:?}");
     }
+    let world = World::with(Access::default()).user(bound("c1"));
+    let (identity, _) = world.connect(presented(Some("bob"), Some("right"))).unwrap();
+    let review = |now| world.broker.review(&identity, Some(&bound(now)), "c1", NOW_MS).err();
+    assert_eq!((review("c1"), review("c2")), (None, Some(AccessRefusal::OtherClient)), "a connected client");
 }

@@ -36,6 +36,12 @@ allow   subscribe  $anonymous  public/#\r
 ";
 
 #[test]
+fn a_file_says_whether_it_has_rules_for_one_user() {
+    let names = |text| parse(text).unwrap().names_users();
+    assert_eq!((names(EXAMPLE), names("allow all * %u\nallow all $anonymous a")), (true, false));
+}
+
+#[test]
 fn the_first_rule_that_applies_decides_and_otherwise_the_answer_is_no() {
     let rules = Rules::parse(EXAMPLE).unwrap();
     for (user, client_id, topic, allowed) in [

@@ -56,6 +56,11 @@ impl RuleList {
     }
 
     #[must_use]
+    pub fn names_users(&self) -> bool {
+        self.0.iter().any(|rule| matches!(rule.subject, RuleSubject::User(_)))
+    }
+
+    #[must_use]
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.0) + self.0.iter().map(|rule| rule.filter.len()).sum::<usize>()
     }

@@ -34,10 +34,21 @@ impl Permissions {
         Self(lists.into_iter().filter(|list| !list.is_empty()).collect())
     }
 
+    /// For a client with a list of its `own`, which precedes `others`: even if all of them are empty, it may do only what a rule allows.
+    pub fn with_own(own: Option<Arc<RuleList>>, others: impl IntoIterator<Item = Arc<RuleList>>) -> Self {
+        let others = others.into_iter().filter(|list| !list.is_empty());
+        Self(own.into_iter().chain(others).collect())
+    }
+
     #[inline]
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.0.is_empty()
+    }
+
+    #[must_use]
+    pub fn names_users(&self) -> bool {
+        self.0.iter().any(|list| list.names_users())
     }
 
     #[must_use]

@@ -49,18 +49,22 @@ impl AnswerCache {
         (now_s < entry.until_s).then_some(&entry.answer)
     }
 
-    /// Remembers an answer as long as the record says, a refusal for [`WEBHOOK_REFUSED_S_MAX`] at
-    /// most, a failure or an answer of more than [`WEBHOOK_CACHED_BYTES_MAX`] never.
+    /// Remembers an answer as long as the record says, a permission until it expires at the latest, a
+    /// refusal for [`WEBHOOK_REFUSED_S_MAX`] at most, a failure or an answer of more than
+    /// [`WEBHOOK_CACHED_BYTES_MAX`] never.
     pub fn insert(
         &mut self,
         webhook: &WebhookAuth,
         question: &WebhookQuestion<'_>,
         answer: &WebhookAnswer,
-        now_s: u64,
+        (now_s, unix_now_ms): (u64, u64),
     ) {
         let cache_s = match answer {
-            WebhookAnswer::Allowed(_) => webhook.cache_s,
-            WebhookAnswer::Refused => webhook.cache_s.min(WEBHOOK_REFUSED_S_MAX),
+            WebhookAnswer::Allowed(grant) => {
+                let left_ms = grant.expires_at_ms.map_or(u64::MAX, |at_ms| at_ms.saturating_sub(unix_now_ms));
+                u64::from(webhook.cache_s).min(left_ms / 1_000)
+            }
+            WebhookAnswer::Refused => webhook.cache_s.min(WEBHOOK_REFUSED_S_MAX).into(),
             WebhookAnswer::Failed(_) => 0,
         };
         let bytes = answer.bytes();
@@ -74,7 +78,7 @@ impl AnswerCache {
             let next = CacheGeneration { began_s: now_s, ..CacheGeneration::default() };
             self.old = std::mem::replace(&mut self.young, next);
         }
-        let entry = Entry { answer: answer.clone(), until_s: now_s + u64::from(cache_s) };
+        let entry = Entry { answer: answer.clone(), until_s: now_s + cache_s };
         self.young.bytes += bytes;
         if let Some(former) = self.young.entries.insert(tag, entry) {
             self.young.bytes -= former.answer.bytes();
@@ -104,6 +108,10 @@ impl AnswerCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::webhook::WebhookGrant;
+
+    /// 2026-06-01.
+    const UNIX_MS: u64 = 1_780_272_000_000;
 
     fn question<'a>(client_id: &'a str, password: &'a [u8]) -> WebhookQuestion<'a> {
         WebhookQuestion {
@@ -124,7 +132,7 @@ mod tests {
     fn an_answer_counts_for_the_same_client_for_its_time() {
         let (webhook, allowed) = (webhook(60), WebhookAnswer::Allowed(Box::default()));
         let mut cache = AnswerCache::new([1; 32], 100, 100_000);
-        cache.insert(&webhook, &question("a", b"s"), &allowed, 10);
+        cache.insert(&webhook, &question("a", b"s"), &allowed, (10, UNIX_MS));
         let elsewhere = WebhookQuestion { address: None, ..question("a", b"s") };
         assert_eq!(cache.get(&webhook, &elsewhere, 69), Some(&allowed));
         assert_eq!(cache.get(&webhook, &elsewhere, 70), None);
@@ -138,14 +146,32 @@ mod tests {
     }
 
     #[test]
+    fn a_permission_counts_no_longer_than_it_lasts() {
+        let question = question("a", b"s");
+        for (lasts_ms, counts_s) in [(4_999, 4), (999, 0), (0, 0), (90_000, 60)] {
+            let mut cache = AnswerCache::new([1; 32], 100, 100_000);
+            let grant = WebhookGrant { expires_at_ms: Some(UNIX_MS + lasts_ms), ..WebhookGrant::default() };
+            let allowed = WebhookAnswer::Allowed(Box::new(grant));
+            cache.insert(&webhook(60), &question, &allowed, (10, UNIX_MS));
+            let counts = |now_s| cache.get(&webhook(60), &question, now_s).is_some();
+            assert_eq!((10..100).take_while(|now_s| counts(*now_s)).count(), counts_s, "{lasts_ms}");
+        }
+    }
+
+    #[test]
     fn a_no_counts_for_a_short_time_and_a_failure_for_none() {
         let mut cache = AnswerCache::new([1; 32], 100, 100_000);
-        cache.insert(&webhook(60), &question("a", b"s"), &WebhookAnswer::Refused, 0);
+        cache.insert(&webhook(60), &question("a", b"s"), &WebhookAnswer::Refused, (0, UNIX_MS));
         assert_eq!(cache.get(&webhook(60), &question("a", b"s"), 9), Some(&WebhookAnswer::Refused));
         assert_eq!(cache.get(&webhook(60), &question("a", b"s"), 10), None);
-        cache.insert(&webhook(60), &question("b", b"s"), &WebhookAnswer::Failed("x"), 0);
+        cache.insert(&webhook(60), &question("b", b"s"), &WebhookAnswer::Failed("x"), (0, UNIX_MS));
         assert_eq!(cache.get(&webhook(60), &question("b", b"s"), 0), None);
-        cache.insert(&webhook(0), &question("c", b"s"), &WebhookAnswer::Allowed(Box::default()), 0);
+        cache.insert(
+            &webhook(0),
+            &question("c", b"s"),
+            &WebhookAnswer::Allowed(Box::default()),
+            (0, UNIX_MS),
+        );
         assert_eq!(cache.get(&webhook(0), &question("c", b"s"), 0), None);
     }
 
@@ -154,7 +180,7 @@ mod tests {
         let mut cache = AnswerCache::new([1; 32], 20, 100_000);
         let names: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
         for name in &names {
-            cache.insert(&webhook(60), &question(name, b"s"), &WebhookAnswer::Refused, 0);
+            cache.insert(&webhook(60), &question(name, b"s"), &WebhookAnswer::Refused, (0, UNIX_MS));
             assert!(cache.young.entries.len() + cache.old.entries.len() <= 20);
         }
         for name in &names[990..] {
@@ -176,14 +202,14 @@ mod tests {
         let mut cache = AnswerCache::new([1; 32], 20_000, BYTES);
         for number in 0..200 {
             let name = number.to_string();
-            cache.insert(&webhook(60), &question(&name, b"s"), &with_rules(3_000), 0);
-            cache.insert(&webhook(60), &question(&name, b"s"), &with_rules(3_000), 0);
+            cache.insert(&webhook(60), &question(&name, b"s"), &with_rules(3_000), (0, UNIX_MS));
+            cache.insert(&webhook(60), &question(&name, b"s"), &with_rules(3_000), (0, UNIX_MS));
             let all = cache.young.entries.values().chain(cache.old.entries.values());
             let held: usize = all.map(|entry| entry.answer.bytes()).sum();
             assert!(held <= BYTES && held == cache.young.bytes + cache.old.bytes, "{held}");
             assert!(cache.get(&webhook(60), &question(&name, b"s"), 0).is_some());
         }
-        cache.insert(&webhook(60), &question("long", b"s"), &with_rules(5_000), 0);
+        cache.insert(&webhook(60), &question("long", b"s"), &with_rules(5_000), (0, UNIX_MS));
         assert_eq!(cache.get(&webhook(60), &question("long", b"s"), 0), None);
     }
 
@@ -194,7 +220,12 @@ mod tests {
         for at_s in 0..10 * hour_s {
             let name = (at_s / 60).to_string();
             if at_s % 60 == 0 {
-                cache.insert(&webhook(WEBHOOK_CACHE_S_MAX), &question(&name, b"s"), &with_rules(1), at_s);
+                cache.insert(
+                    &webhook(WEBHOOK_CACHE_S_MAX),
+                    &question(&name, b"s"),
+                    &with_rules(1),
+                    (at_s, UNIX_MS),
+                );
             }
         }
         assert!(cache.young.entries.len() + cache.old.entries.len() <= 2 * 60);

@@ -260,7 +260,7 @@ fn answer(question: &AccessQuestion, qos: QoS, found: Found) -> Result<AccessAns
         reason: "only the server publishes below $SYS".into(),
         obstacles: found.obstacles,
     };
-    if question.action == TestedAction::Publish && topic::matches("$SYS/#", &question.topic) {
+    if question.action == TestedAction::Publish && topic::is_reserved(&question.topic) {
         return Ok(none);
     }
     let explained = explain(&compiled, client, asked);
@@ -297,4 +297,31 @@ fn sentence(refusal: Option<RuleRefusal>, by: DecidedBy) -> String {
         (Some(RuleRefusal::Topic), _) => "a rule denies it",
     }
     .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_topic_of_bridges_below_sys_can_be_published_by_clients() {
+        for (topic, allowed) in [
+            ("$SYS/broker/connection/x/state", true),
+            ("$SYS/broker/uptime", false),
+            ("$SYS", false),
+            ("a", true),
+        ] {
+            let question = AccessQuestion {
+                client_id: "x".into(),
+                user: None,
+                action: TestedAction::Publish,
+                topic: topic.into(),
+                qos: 0,
+                retain: true,
+            };
+            let found = Found { by_settings: false, lists: Vec::new(), obstacles: Vec::new() };
+            let answer = answer(&question, QoS::AtMostOnce, found).ok();
+            assert_eq!(answer.map(|answer| answer.allowed), Some(allowed), "{topic}");
+        }
+    }
 }

@@ -27,7 +27,7 @@ pub(super) fn check(shared: &AccessContext, request: &AuthenticationRequest) -> 
     let identity = token.identity(request.broker.id, credentials, now_ms)?;
     let not_managed = BrokerAccess::default();
     let access = loaded.as_ref().map_or(&not_managed, |loaded| &loaded.access);
-    let grant = access.review(&identity, None, now_ms)?;
+    let grant = access.review(&identity, None, credentials.client_id, now_ms)?;
     let changes = loaded.as_ref().map_or(0, |loaded| loaded.changes);
     Ok(Granted { identity: Arc::new(identity), grant, changes, anew: None })
 }

@@ -58,5 +58,6 @@ pub(crate) struct AuthenticationRequest {
 pub(crate) struct Review {
     pub(crate) connection: ConnectionId,
     pub(crate) broker: Arc<Broker>,
+    pub(crate) client_id: Arc<str>,
     pub(crate) identity: Arc<ProvenIdentity>,
 }

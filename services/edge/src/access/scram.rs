@@ -113,7 +113,7 @@ fn decide(
     let access = &lookup.loaded.access;
     let credential = credential.ok_or(AccessRefusal::Password)?;
     if let Some(identity) = &lookup.attempt.identity {
-        let grant = access.review(identity, Some(&credential), now_ms)?;
+        let grant = access.review(identity, Some(&credential), &lookup.attempt.request.client_id, now_ms)?;
         return Ok(ExchangeStep::Renewed(grant, data));
     }
     let step: AuthenticationStep<'_> = ConnectAuthentication::default().proven_by_scram(

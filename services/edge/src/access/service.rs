@@ -386,7 +386,7 @@ fn review(shared: &AccessContext, reviews: &[Review]) {
             }
         };
         let now_ms = shared.clock.unix_now_ms();
-        let outcome = access.review(&review.identity, credential.as_ref(), now_ms);
+        let outcome = access.review(&review.identity, credential.as_ref(), &review.client_id, now_ms);
         let core = usize::from(review.connection.core);
         let reviewed = Reviewed { connection: review.connection, outcome };
         shared.mailboxes[core].post(Mail::Reviewed(Box::new(reviewed)));

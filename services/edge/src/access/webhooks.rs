@@ -135,7 +135,7 @@ async fn run(
     let (answer, result) = post(shared, webhook, &question, &broker.tenant()).await;
     shared.webhooks.questions.add(result);
     let mut state = shared.webhooks.state();
-    state.answers.insert(webhook, &question, &answer, shared.now_s());
+    state.answers.insert(webhook, &question, &answer, (shared.now_s(), shared.clock.unix_now_ms()));
     let waited = state.done(tag);
     let warns = state.answered(broker.id, matches!(answer, WebhookAnswer::Failed(_)), shared.now_s());
     drop(state);

@@ -83,13 +83,15 @@ impl Core {
 
     pub(super) fn close_unauthorized(&mut self, slot: u32) {
         let reason = ReasonCode::NOT_AUTHORIZED;
-        self.say_and_close(slot, reason, NO_MORE, ConnectionEnd::Error(reason));
+        self.close_without_will(slot, reason, NO_MORE, ConnectionEnd::Error(reason));
     }
 
     pub(super) fn review(&self, broker: &Arc<Broker>, slots: impl IntoIterator<Item = u32>) {
         let review = |slot: u32| {
-            let identity = self.connections.get(slot as usize)?.who.granted()?.identity.clone();
-            Some(Review { connection: self.id_of(slot), broker: broker.clone(), identity })
+            let connection = self.connections.get(slot as usize)?;
+            let identity = connection.who.granted()?.identity.clone();
+            let client_id = self.sessions.get(connection.session as usize)?.session.client_id().clone();
+            Some(Review { connection: self.id_of(slot), broker: broker.clone(), client_id, identity })
         };
         let mut reviews: Vec<_> = slots.into_iter().filter_map(review).collect();
         let Some(service) = &self.process.authentication else { return };

@@ -4,14 +4,16 @@
 mod due;
 mod in_memory;
 mod members;
+mod will;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millrace_mqtt::ReasonCode;
-use millrace_session::{Message, OutboxEntry, Seconds, Session, SessionWill};
+use millrace_session::{Message, OutboxEntry, Seconds, Session};
 
 use self::due::keep_alive_deadline;
+pub(super) use self::in_memory::InMemoryUsers;
 use super::connection::{ClientUser, ConnectRequest, ConnectionState, NONE};
 use super::timers::DueTimer;
 use super::work::FilterRemoval;
@@ -79,11 +81,19 @@ impl Core {
         }
     }
 
-    /// For connected sessions; the store checks the others.
+    /// For sessions of this loop; the store checks the others.
     fn is_of_another_user(&self, session: u32, request: &ConnectRequest) -> bool {
+        let is_proven = self.process.authenticator.checks_passwords();
         let connection = self.connections.get(self.sessions[session as usize].connection as usize);
-        let Some(connection) = connection else { return false };
-        let user = connection.who.granted().and_then(|granted| granted.identity.user.as_deref());
+        let Some(connection) = connection else {
+            let user = self.directory.users.get(session).filter(|_| is_proven);
+            return user.is_some() && user != request.proven_user();
+        };
+        let user = match &connection.who {
+            who if who.is_visitor() && !request.is_visitor() => return false,
+            ClientUser::Named(_) if !is_proven => None,
+            who => who.user(),
+        };
         (user.is_some() || request.is_visitor()) && user != request.proven_user()
     }
 
@@ -128,13 +138,12 @@ impl Core {
         local.connection = slot;
         (local.will_at, local.term) = (0, tick);
         local.session.expiry_s = request.granted_expiry_s;
-        // If the store has the session, the store publishes the will.
-        local.has_stored_will = local.epoch != 0 && request.will.is_some();
-        let will = request.will.take().filter(|_| local.epoch == 0);
-        local.set_will(will.map(|(message, delay_s)| Box::new(SessionWill { message, delay_s })));
+        local.open_will(request.will.take());
         local.wait_in_memory(local.epoch == 0 && request.granted_expiry_s > 0);
         local.session.resume();
         let broker = local.broker.clone();
+        self.directory.users.remove(session);
+        let old_password = request.user.clone().filter(|_| self.has_old_password(&request));
         let connection = &mut self.connections[slot as usize];
         connection.session = session;
         self.by_broker.add(broker.id, slot);
@@ -172,6 +181,9 @@ impl Core {
             self.review(&broker, [slot]);
         }
         self.check_late(slot);
+        if let Some(user) = old_password {
+            self.close_for_old_password(slot, user);
+        }
     }
 
     fn new_session(
@@ -195,7 +207,6 @@ impl Core {
             publisher,
             epoch,
             is_lost: false,
-            has_stored_will: false,
             is_claimed: claim.is_some(),
             waits_in_memory: false,
             new_subscriptions: None,
@@ -238,8 +249,10 @@ impl Core {
             self.log_disconnect(slot, ended);
             self.queue_disconnect_event(slot, ended);
         }
+        let with_will = with_will && self.may_publish_will(slot);
         let connection = &mut self.connections[slot as usize];
         let session = std::mem::replace(&mut connection.session, NONE);
+        let left_by = connection.who.named();
         connection.pending = None;
         connection.partial = None;
         self.forget_arrival(slot);
@@ -271,7 +284,7 @@ impl Core {
             self.close_after_output(slot, ended);
         }
         if let Some(broker) = broker {
-            self.detach(session, with_will, leaves);
+            self.detach(session, with_will, (left_by, leaves));
             self.counters().protocol(version).connected.sub(1);
             // Counted last: when the metrics show that the client is gone, its session is already offline.
             self.count_ended(&broker, ended);
@@ -280,7 +293,12 @@ impl Core {
 
     /// Detaches a session from its connection: publishes or schedules its will, ends it or schedules its end.
     /// `leaves`: the connection that waits until the store has removed the will.
-    fn detach(&mut self, session: u32, with_will: bool, leaves: Option<ConnectionId>) {
+    fn detach(
+        &mut self,
+        session: u32,
+        with_will: bool,
+        (left_by, leaves): (Option<Arc<str>>, Option<ConnectionId>),
+    ) {
         let (now, tick) = (self.now, self.tick());
         let local = &mut self.sessions[session as usize];
         local.connection = NONE;
@@ -293,6 +311,7 @@ impl Core {
             return self.forget_session(session);
         }
         local.session.shrink();
+        self.directory.users.set(session, left_by);
         if !with_will {
             //= [MQTT-3.1.2-10] v5
             //= [MQTT-3.1.2-10] v3.1.1
@@ -316,17 +335,6 @@ impl Core {
         }
     }
 
-    //= [MQTT-3.1.2-8] v5
-    //= [MQTT-3.1.2-8] v3.1.1
-    fn publish_will(&mut self, session: u32) {
-        let local = &mut self.sessions[session as usize];
-        local.will_at = 0;
-        let Some(will) = local.take_will() else { return };
-        let broker = local.broker.clone();
-        self.broker_counters(&broker).wills.add(1);
-        self.publish_from_server(&broker, &will.message.issued(self.now_ms));
-    }
-
     /// A pending will is published now.
     pub(super) fn end_session(&mut self, session: u32) {
         self.publish_will(session);
@@ -340,6 +348,7 @@ impl Core {
         let target = self.target_of(session);
         let replays = self.unfinished.replays.take(session);
         let mut local = self.sessions.remove(session as usize);
+        self.directory.users.remove(session);
         local.take_will();
         local.wait_in_memory(false);
         self.directory.remove(local.hash, session);

@@ -5,12 +5,11 @@
 use std::sync::Arc;
 
 use millrace_access::rules::ClientIdentity;
-use millrace_mqtt::{Connect, Property, ReasonCode};
+use millrace_mqtt::{Connect, Property, ReasonCode, topic};
 use millrace_session::{Message, Session};
 
 use super::connection::{ConnectRequest, Paused};
 use super::limits;
-use super::publish::is_reserved;
 use super::{ConnectionEnd, Core, enhanced, parts, work};
 use crate::access::is_connect_token;
 use crate::authorization::LoginOutcome;
@@ -207,6 +206,9 @@ impl Core {
             request.check = None;
         }
         match outcome {
+            LoginOutcome::Accepted if self.has_old_password(&request) => {
+                self.decided(slot, request, LoginOutcome::Refused);
+            }
             LoginOutcome::Accepted => self.admit(slot, request),
             LoginOutcome::Later => {
                 self.connections[slot as usize].pending = Some(Box::new(request));
@@ -228,6 +230,12 @@ impl Core {
                 self.refuse(slot, ReasonCode::SERVER_BUSY, BUSY);
             }
         }
+    }
+
+    /// Whether the password file was read again since the client's password was checked, and has another hash.
+    pub(super) fn has_old_password(&self, request: &ConnectRequest) -> bool {
+        let (Some(user), Some(hash)) = (&request.user, &request.file_hash) else { return false };
+        self.process.authenticator.hash_of(user).as_ref() != Some(hash)
     }
 
     /// Records why a CONNECT is refused: for the tenant, and for a trace of the client.
@@ -295,7 +303,7 @@ impl Core {
     fn may_leave_will(&self, request: &ConnectRequest, will: &Message) -> bool {
         let client = ClientIdentity { user: request.user.as_deref(), id: &request.client_id };
         let (topic, retain, qos) = (will.topic(), will.retain(), will.qos());
-        if is_reserved(topic) {
+        if topic::is_reserved(topic) {
             return false;
         }
         match &request.granted {
@@ -349,6 +357,7 @@ impl Core {
             requested_expiry_s,
             granted_expiry_s,
             user,
+            file_hash: None,
             granted: None,
             will,
             charge: None,

@@ -297,7 +297,7 @@ impl Core {
     fn close_banned(&mut self, slot: u32) {
         // DISCONNECT has no reason code for "banned".
         let reason = ReasonCode::ADMINISTRATIVE_ACTION;
-        self.say_and_close(slot, reason, "banned from this broker", ConnectionEnd::Banned);
+        self.close_without_will(slot, reason, "banned from this broker", ConnectionEnd::Banned);
     }
 
     /// Checks a client once its session is attached, because access settings and bans may have changed while the store was read.

@@ -14,7 +14,7 @@ impl Core {
     /// True if the close should wait until the store has deleted the will, so that a client that sees the close can expect
     /// no will.
     pub(super) fn has_will_to_delete(&self, session: u32) -> bool {
-        self.sessions.get(session as usize).is_some_and(|local| local.has_stored_will && !local.is_lost)
+        self.sessions.get(session as usize).is_some_and(|local| local.has_stored_will() && !local.is_lost)
     }
 
     /// The writer has finished the detach job of a leaving connection.

@@ -37,6 +37,14 @@ impl ClientUser {
         }
     }
 
+    /// The user of a broker that is not managed.
+    pub(crate) fn named(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Named(user) => Some(user.clone()),
+            Self::Granted(_) => None,
+        }
+    }
+
     pub(crate) fn granted(&self) -> Option<&Granted> {
         match self {
             Self::Granted(granted) => granted.as_deref(),
@@ -44,10 +52,18 @@ impl ClientUser {
         }
     }
 
+    /// Whether the client authenticated with a connect token.
+    pub(crate) fn is_visitor(&self) -> bool {
+        matches!(self.method(), Some(Method::ConnectToken { .. }))
+    }
+
+    fn method(&self) -> Option<&Method> {
+        self.granted().map(|granted| &granted.identity.method)
+    }
+
     /// Whether the client may have shared subscriptions: all clients may, except with some connect tokens.
     pub(crate) fn may_share(&self) -> bool {
-        let method = self.granted().map(|granted| &granted.identity.method);
-        !matches!(method, Some(Method::ConnectToken { may_share: false }))
+        !matches!(self.method(), Some(Method::ConnectToken { may_share: false }))
     }
 }
 
@@ -167,6 +183,8 @@ pub(crate) struct ConnectRequest {
     pub(crate) requested_expiry_s: u32,
     pub(crate) granted_expiry_s: u32,
     pub(crate) user: Option<Arc<str>>,
+    /// The hash of the password file that the client's password is checked against.
+    pub(crate) file_hash: Option<Box<str>>,
     /// The client's permissions on a managed broker, once they are known.
     pub(crate) granted: Option<Box<Granted>>,
     pub(crate) will: Option<(Arc<Message>, u32)>,
@@ -187,7 +205,14 @@ pub(crate) struct ExchangeInProgress {
 
 impl ConnectRequest {
     pub(crate) fn proven_user(&self) -> Option<&str> {
-        self.granted.as_ref()?.identity.user.as_deref()
+        match &self.granted {
+            Some(granted) => granted.identity.user.as_deref(),
+            None => self.user.as_deref().filter(|_| self.file_hash.is_some()),
+        }
+    }
+
+    pub(crate) fn is_by_password(&self) -> bool {
+        self.granted.as_ref().is_some_and(|granted| granted.identity.method == Method::Password)
     }
 
     /// Whether the client authenticated with a connect token.

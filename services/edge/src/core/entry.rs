@@ -139,11 +139,14 @@ impl Core {
             return;
         }
         let user = request.user.clone();
+        let hash = user.as_deref().and_then(|user| self.process.authenticator.hash_of(user));
+        request.file_hash.clone_from(&hash);
         let login = ConnectLogin {
             connection: self.id_of(slot),
             broker: request.broker.id,
             user: user.as_deref(),
             password: connect.password,
+            hash: hash.as_deref(),
         };
         let connection = &self.connections[slot as usize];
         let outcome = self

@@ -32,6 +32,13 @@ impl Core {
         self.visit_after_files();
     }
 
+    /// For a client whose CONNECT was checked against a file before the last one.
+    pub(super) fn close_for_old_password(&mut self, slot: u32, user: Arc<str>) {
+        let users = Arc::from([Box::from(&*user)]);
+        let change = FilesChange { users, slots: [slot].into(), generation: self.generation };
+        self.unfinished.slices.files.push_back(change);
+    }
+
     pub(super) fn visit_after_files(&mut self) {
         let Some(mut change) = self.unfinished.slices.files.pop_front() else { return };
         let end = self.work.spent() + work::SLICE;
@@ -60,7 +67,7 @@ impl Core {
             let reason = ReasonCode::NOT_AUTHORIZED;
             let what = "the password has changed";
             self.note_of(slot, NewIncident::new(StoredIncidentKind::ConnectRefused, "", what));
-            self.say_and_close(slot, reason, what, ConnectionEnd::Error(reason));
+            self.close_without_will(slot, reason, what, ConnectionEnd::Error(reason));
         } else {
             self.revoke(slot);
         }
@@ -71,7 +78,10 @@ impl Core {
 mod tests {
     use std::sync::Arc;
 
+    use millrace_access::files::passwords;
+    use millrace_access::secrets::chosen;
     use millrace_mqtt::QoS;
+    use millrace_storage::Database;
 
     use super::*;
     use crate::core::testing::{Loops, SUBACK, TestClient, subscribe};
@@ -81,6 +91,43 @@ mod tests {
     const FILTERS: usize = 50;
     /// A slice ends after the client that uses it up.
     const SLICE_MAX: u64 = work::SLICE + 500;
+
+    const REFUSED: u8 = 4;
+
+    #[test]
+    fn a_password_that_is_replaced_while_its_client_connects_opens_no_session_that_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("users");
+        let write = |salt: u8| {
+            let hash = chosen::hash(b"secret", &[salt; 16]).unwrap();
+            std::fs::write(&file, passwords::edit("", "ann", Some(&hash)).unwrap()).unwrap();
+        };
+        write(1);
+        let mut loops = Loops::start_with(1, Some(Database::memory()), |config| {
+            config.authentication.password_file = Some(file.clone());
+        });
+        let replace = |loops: &mut Loops, salt: u8| {
+            write(salt);
+            let core = &mut loops.cores[0];
+            let process = core.process.clone();
+            let users = process.authenticator.reload_passwords(&process.config.authentication).unwrap();
+            assert_eq!(*users, ["ann".into()]);
+            core.files_changed(&users.into());
+        };
+        let mut checked = loops.dial_as("checked", "ann", "secret");
+        loops.until(|loops| loops.cores[0].connections.iter().any(|(_, one)| one.is_being_checked()));
+        replace(&mut loops, 2);
+        assert_eq!(loops.answer(&mut checked, 0x20)[1], REFUSED);
+        let mut opened = loops.dial_as("opened", "ann", "secret");
+        loops.until(|loops| !loops.cores[0].connects.attaching.is_empty());
+        replace(&mut loops, 3);
+        assert_eq!(loops.answer(&mut opened, 0x20)[1], 0);
+        loops.until(|loops| loops.cores[0].sessions.is_empty());
+        let mut anew = loops.dial_as("opened", "ann", "secret");
+        assert_eq!(loops.answer(&mut anew, 0x20)[1], 0);
+        (0..10).for_each(|_| loops.turn(0));
+        assert_eq!(loops.cores[0].sessions.len(), 1);
+    }
 
     #[test]
     fn new_files_reach_many_clients_over_several_turns() {

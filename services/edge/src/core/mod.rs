@@ -69,6 +69,7 @@ mod work;
 mod write_sizer;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use millrace_layers::Position;
 use millrace_mqtt::ReasonCode;
@@ -133,7 +134,6 @@ pub(crate) struct LocalSession {
     pub(crate) epoch: u64,
     /// The store has given it to another connection.
     pub(crate) is_lost: bool,
-    pub(crate) has_stored_will: bool,
     /// It holds a [`crate::home::HomeClaim`] of its client id.
     pub(crate) is_claimed: bool,
     /// Counts for the limit of sessions that wait in memory.
@@ -148,6 +148,16 @@ impl LocalSession {
     /// When its connection began; `term` holds this time until the session is detached.
     pub(crate) fn connected_at(&self) -> Seconds {
         self.term / TICKS_PER_S
+    }
+
+    /// Whether the session waits in memory for its client once its connection has ended.
+    fn wait_in_memory(&mut self, waits: bool) {
+        let count = &self.broker.client_memory.memory_sessions;
+        match (std::mem::replace(&mut self.waits_in_memory, waits), waits) {
+            (false, true) => drop(count.fetch_add(1, Ordering::Relaxed)),
+            (true, false) => drop(count.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
+        }
     }
 }
 

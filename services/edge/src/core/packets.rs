@@ -357,6 +357,27 @@ impl Core {
         what: &'static str,
         ended: ConnectionEnd,
     ) {
+        self.disconnect(slot, reason, what, (ended, true));
+    }
+
+    /// For a client that has lost its rights: the store deletes its will, as after a DISCONNECT with 0x00.
+    pub(super) fn close_without_will(
+        &mut self,
+        slot: u32,
+        reason: ReasonCode,
+        what: &'static str,
+        ended: ConnectionEnd,
+    ) {
+        self.disconnect(slot, reason, what, (ended, false));
+    }
+
+    fn disconnect(
+        &mut self,
+        slot: u32,
+        reason: ReasonCode,
+        what: &'static str,
+        (ended, with_will): (ConnectionEnd, bool),
+    ) {
         self.change_filters_now(slot);
         if !self.connections.contains(slot as usize) {
             return;
@@ -364,6 +385,6 @@ impl Core {
         let (protocol, mut out, _) = parts!(self, slot);
         protocol.disconnect(reason, what, &mut out);
         self.explain_end(slot, what);
-        self.end(slot, ended, true);
+        self.end(slot, ended, with_will);
     }
 }

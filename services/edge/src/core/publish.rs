@@ -255,7 +255,7 @@ impl Core {
             self.note_of(slot, NewIncident::new(StoredIncidentKind::PublishRefused, topic, what));
             return Err((ReasonCode::TOPIC_NAME_INVALID, what));
         }
-        if is_reserved(topic) || !self.may_send(slot, topic, publish.retain, publish.qos) {
+        if topic::is_reserved(topic) || !self.may_send(slot, topic, publish.retain, publish.qos) {
             counters.publish_denied.add(1);
             let what = "not allowed to publish to this topic";
             self.note_of(slot, NewIncident::new(StoredIncidentKind::PublishRefused, topic, what));
@@ -295,15 +295,6 @@ impl Core {
             self.charge(slot, count, bytes);
         }
     }
-}
-
-/// True for topics that only the server publishes to: below `$SYS`, except the topic on which mosquitto's bridges
-/// publish whether they are connected.
-//= [MQTT-4.7.2-1] v5 v3.1.1
-pub(super) fn is_reserved(topic: &str) -> bool {
-    topic.as_bytes().first() == Some(&b'$')
-        && topic::matches("$SYS/#", topic)
-        && !topic::matches("$SYS/broker/connection/+/state", topic)
 }
 
 #[cfg(test)]

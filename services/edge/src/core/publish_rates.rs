@@ -312,12 +312,16 @@ impl Core {
         }
     }
 
-    /// Whether a client id connects more often than it may. Only authenticated clients count, or anybody could lock
-    /// others out.
+    /// Whether a user connects more often than it may with a client id. Only authenticated clients count, or anybody could
+    /// lock others out.
     pub(super) fn comes_too_often(&mut self, request: &ConnectRequest) -> bool {
         let Some(limit) = request.broker.quota.limits().client.connects_per_min else { return false };
         let (now, rate) = (nanos(self.now_ms), Rate::per_minute(limit));
-        let hash = self.process.owners.hash_one((&*request.broker.name, &*request.client_id));
+        let hash = self.process.owners.hash_one((
+            &*request.broker.name,
+            &*request.client_id,
+            request.user.as_deref(),
+        ));
         let client = (request.broker.id, hash);
         let [coming, former] = &mut self.pauses.rates.coming;
         if coming.len() >= limits::COUNTED_CLIENT_IDS_MAX {

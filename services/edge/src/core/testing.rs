@@ -154,21 +154,26 @@ impl Loops {
     }
 
     pub(super) fn dial_v5(&self, id: &str) -> TestClient {
-        self.dial(id, &[5, 0, 0, 0, 5, 0x11, 0, 0, 0xE, 0x10], "")
+        self.dial(id, &[5, 0, 0, 0, 5, 0x11, 0, 0, 0xE, 0x10], &[])
     }
 
     pub(super) fn dial_with(&self, id: &str, flags: u8, will: &str) -> TestClient {
-        self.dial(id, &[4, flags, 0, 0], will)
+        let will = if will.is_empty() { Vec::new() } else { [text(will), text("gone")].concat() };
+        self.dial(id, &[4, flags, 0, 0], &will)
     }
 
-    /// `head`: of the CONNECT, from the protocol level up to the properties.
-    fn dial(&self, id: &str, head: &[u8], will: &str) -> TestClient {
+    /// A client of 3.1.1 whose session stays.
+    pub(super) fn dial_as(&self, id: &str, user: &str, password: &str) -> TestClient {
+        self.dial(id, &[4, 0b1100_0000, 0, 0], &[text(user), text(password)].concat())
+    }
+
+    /// `head`: of the CONNECT, from the protocol level up to the properties; `rest`: what follows the client identifier.
+    fn dial(&self, id: &str, head: &[u8], rest: &[u8]) -> TestClient {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_nonblocking(true).unwrap();
         stream.set_nodelay(true).unwrap();
         let mut client = TestClient { stream, id: id.to_owned(), received: Vec::new() };
-        let will = if will.is_empty() { Vec::new() } else { [text(will), text("gone")].concat() };
-        let connect = [b"\x00\x04MQTT".as_slice(), head, &text(id), &will].concat();
+        let connect = [b"\x00\x04MQTT".as_slice(), head, &text(id), rest].concat();
         client.send(0x10, &connect);
         client
     }

@@ -3,7 +3,7 @@
 //! | bytes | content |
 //! |---|---|
 //! | 1 | format, 1 |
-//! | 1 | QoS in bits 0 and 1, RETAIN in bit 2, bit 3: the publisher follows the length of the properties, bit 4: a will expires at once, bit 5: with RETAIN, but a limit forbids to retain it |
+//! | 1 | QoS in bits 0 and 1, RETAIN in bit 2, bit 3: the publisher follows the length of the properties, bit 4: a will expires at once, bit 5: with RETAIN, but a limit forbids to retain it, bit 6: a will whose client proved the password of a credential |
 //! | 8 | expiry, milliseconds since 1970, little-endian; 0: never |
 //! | 4 | length of the properties, little-endian |
 //! | 8 | only with bit 3: the publisher, see [`publisher`]. Not in an entry of a stream |
@@ -32,6 +32,7 @@ const PUBLISHER: u8 = 8;
 const AT_ONCE: u8 = 16;
 /// A server of a former version ignores this bit, too.
 const ONLY_LIVE: u8 = 32;
+const BY_PASSWORD: u8 = 64;
 
 /// `is_shared`: other pods use the store, and one of the version before this one would take the publisher for properties.
 /// So the record does not name it.
@@ -111,10 +112,23 @@ pub(crate) fn decode_entry(bytes: &[u8], clock: &Clock) -> Option<(Message, u64)
 }
 
 /// Encodes a will. Its expiry interval has not begun, so a clock at 0 encodes the interval itself.
-pub(crate) fn encode_will(message: &Message, is_shared: bool) -> Vec<u8> {
+pub(crate) fn encode_will(message: &Message, is_shared: bool, by_password: bool) -> Vec<u8> {
     let mut out = Vec::new();
     with_topic(message, named(message, is_shared), &Clock::at(0), &mut out);
+    if by_password && let Some(flags) = out.get_mut(flags_at(message.topic().len())) {
+        *flags |= BY_PASSWORD;
+    }
     out
+}
+
+/// Where the flags of a stored will are, behind its topic.
+fn flags_at(topic_bytes: usize) -> usize {
+    2 + topic_bytes + 1
+}
+
+pub(crate) fn is_will_by_password(bytes: &[u8]) -> bool {
+    let length = bytes.first_chunk().map_or(0, |length| u16::from_le_bytes(*length));
+    bytes.get(flags_at(length.into())).is_some_and(|flags| flags & BY_PASSWORD != 0)
 }
 
 pub(crate) fn decode_will(bytes: &[u8]) -> Option<Message> {
@@ -181,7 +195,7 @@ mod tests {
         assert_eq!(decode_entry(&bytes, &clock), Some((message, publisher("me"))));
         assert_eq!(decode_entry(&bytes[..20], &clock), None);
         let will = Message::new("w".into(), QoS::AtLeastOnce, false, properties, b"gone", 0);
-        let read = decode_will(&encode_will(&will.published_by(publisher("me")), false)).unwrap();
+        let read = decode_will(&encode_will(&will.published_by(publisher("me")), false, false)).unwrap();
         assert_eq!((read.expires_at_ms(), read.payload()), (Some(60_000), &b"gone"[..]));
         assert_eq!(read.publisher(), publisher("me"));
         let mut at_once = Vec::new();
@@ -189,7 +203,12 @@ mod tests {
         let at_once = Properties::from_validated(&at_once);
         for (properties, expires_at) in [(at_once, Some(0)), (Properties::EMPTY, None)] {
             let will = Message::new("w".into(), QoS::AtLeastOnce, true, properties, b"gone", 0);
-            assert_eq!(decode_will(&encode_will(&will, false)).unwrap().expires_at_ms(), expires_at);
+            for by_password in [false, true] {
+                let bytes = encode_will(&will, false, by_password);
+                let read = decode_will(&bytes).unwrap();
+                assert_eq!((read.expires_at_ms(), is_will_by_password(&bytes)), (expires_at, by_password));
+                assert_eq!((read.qos(), read.retain(), read.topic()), (will.qos(), true, will.topic()));
+            }
         }
         assert_eq!((publisher(""), publisher("a") == publisher("b")), (0xcbf2_9ce4_8422_2325, false));
     }

@@ -166,6 +166,8 @@ pub(crate) struct AttachWrite {
     pub(crate) expiry_s: u32,
     /// The will, and its delay in seconds.
     pub(crate) will: Option<(Arc<Message>, u32)>,
+    /// Whether the client proved the password of a credential, which with its group and broker has all rules of the client.
+    pub(crate) by_password: bool,
     pub(crate) user: Option<Box<str>>,
     /// Whether the client has a connect token: it may use neither another user's session nor one without a user.
     pub(crate) is_visitor: bool,

@@ -4,6 +4,7 @@
 mod of_end;
 mod of_message;
 mod of_session;
+mod of_will;
 
 use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -28,6 +29,7 @@ use super::{AttachedSession, Job, PublishWrite, SessionKey, StoreContext, Stream
 use crate::broker::{Broker, Reserved};
 use crate::metering::Amount;
 use crate::quota::Limit;
+use of_will::RefusedWill;
 
 /// Bytes of whole messages that are stored with one session's packet ids: they must fit into one transaction.
 pub(crate) const WHOLE_BYTES_MAX: usize = 4_000_000;
@@ -64,6 +66,7 @@ pub(super) struct Applied {
     /// Without other pods: topics that a will retains, because memory retains wills after all messages of the transaction.
     pub(super) retained_wills: HashSet<(u64, Arc<str>)>,
     pub(super) wills_dropped: Vec<(Arc<Broker>, LayerError)>,
+    pub(super) wills_refused: Vec<RefusedWill>,
     pub(super) wills_not_retained: Vec<(Arc<Broker>, Limit)>,
     /// Streams that grew, and those that grew because an ended session gave messages back.
     pub(super) touched: Vec<StreamKey>,

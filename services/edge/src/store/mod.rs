@@ -56,6 +56,7 @@ use std::time::Duration;
 use millrace_layers::{BrokerId, LayerError, Position};
 use millrace_storage::{Stat, block_on};
 
+use crate::authenticator::Authenticator;
 use crate::broker::{Broker, Brokers, Reservation};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -67,7 +68,7 @@ use crate::jobs::{
 };
 use crate::limits::EdgeLimits;
 use crate::mailbox::Mailbox;
-use crate::metrics::{self, Histogram};
+use crate::metrics;
 use crate::region::{Notices, PodNetwork};
 use crate::traces::Tracer;
 use crate::webhooks::QueuedWebhooks;
@@ -110,14 +111,14 @@ struct StoreContext {
     reads: WorkQueue<StreamRead>,
     retained: RetainedQueue,
     leases: Leases,
-    /// Times from submission to commit; the writer adds to it.
-    acknowledged: Histogram,
     transactions: TransactionMetrics,
     /// Version up to which messages have their position.
     through: AtomicU64,
     upkeep: Upkeep,
     queued_webhooks: Arc<QueuedWebhooks>,
     tracer: Option<Arc<Tracer>>,
+    /// For the wills of brokers that go by the server's settings.
+    authenticator: Option<Arc<Authenticator>>,
 }
 
 /// Work that others leave to the first reader.
@@ -142,6 +143,7 @@ impl StoreService {
         config: &Config,
         mailboxes: Arc<[Mailbox]>,
         region: Option<Arc<PodNetwork>>,
+        authenticator: Arc<Authenticator>,
     ) -> Result<Self, StartError> {
         let read_version = || block_on(layers.run(async |tx| Ok(tx.read_version().await?)));
         let through = patiently(clock, "cannot read the store", read_version)?;
@@ -160,12 +162,12 @@ impl StoreService {
             reads: WorkQueue::new(clock),
             retained: RetainedQueue::default(),
             leases: Leases::default(),
-            acknowledged: Histogram::default(),
             transactions: TransactionMetrics::default(),
             through: AtomicU64::new(through),
             upkeep: Upkeep::default(),
             queued_webhooks: Arc::default(),
             tracer: config.tracer.clone(),
+            authenticator: Some(authenticator),
         });
         let lease = shared.is_shared.then(|| start(&shared, "store-lease", lease::run)).transpose()?;
         let mut store = Self { shared: shared.clone(), threads: Vec::new(), lease };
@@ -175,13 +177,7 @@ impl StoreService {
             let others = || block_on(lease::others(&shared));
             region.wait_for_pods(&patiently(clock, "cannot read the pods of the store", others)?);
         }
-        for name in config.broker_names() {
-            patiently(clock, "cannot make a broker in the store", || {
-                block_on(shared.layers.ensure_broker(name.as_bytes()))
-            })?;
-            let opened = patiently(clock, "cannot read a broker from the store", || shared.open(name))?;
-            opened.iter().for_each(|broker| broker.stay_open());
-        }
+        open_configured(&shared, config)?;
         // Wills of an earlier process's sessions go to the clients of all pods.
         if let Some(region) = &shared.region {
             region.wait_for_joins(&shared.brokers.all());
@@ -260,12 +256,6 @@ impl StoreService {
             "Bytes that wait for the thread that writes to the store.",
         );
         metrics::write(out, &[waiting], &[(String::new(), vec![self.waiting_bytes() as u64])]);
-        Histogram::write(
-            out,
-            "millrace_message_commit_seconds",
-            "Time from a QoS 1 or 2 message to its commit, after which it is acknowledged.",
-            std::slice::from_ref(&self.shared.acknowledged),
-        );
         self.shared.transactions.write(out);
     }
 
@@ -278,6 +268,17 @@ impl StoreService {
     pub(crate) fn is_over_share(&self, broker: &Broker, bytes_max: usize) -> bool {
         broker.unstored_bytes.load(Ordering::Relaxed) > self.shared.writes.share(bytes_max)
     }
+}
+
+fn open_configured(shared: &StoreContext, config: &Config) -> Result<(), StartError> {
+    for name in config.broker_names() {
+        patiently(shared.clock, "cannot make a broker in the store", || {
+            block_on(shared.layers.ensure_broker(name.as_bytes()))
+        })?;
+        let opened = patiently(shared.clock, "cannot read a broker from the store", || shared.open(name))?;
+        opened.iter().for_each(|broker| broker.stay_open());
+    }
+    Ok(())
 }
 
 /// Runs `attempt` again while the store does not answer: a pod often starts at the moment at which the store is busiest,

@@ -204,7 +204,7 @@ async fn settle_all(
         let settled = sessions::settle(applier.tx, &due, now_ms).await?;
         match (settled.will, wills_dropped) {
             (Some(_), Some(why)) => applier.applied().wills_dropped.push((broker.clone(), why.clone())),
-            (Some(will), None) => applier.will(&broker, &will).await?,
+            (Some(will), None) => applier.will_of(&broker, (&due.client, &settled.details), &will).await?,
             (None, _) => {}
         }
         if settled.ended {
@@ -338,7 +338,7 @@ fn abandon(
             let existed = record.is_some();
             let left = sessions::abandon_record(applier.tx, id, record, owner, now_ms).await?;
             if let Some(will) = left.will {
-                applier.will(&broker, &will).await?;
+                applier.will_of(&broker, (client, &left.details), &will).await?;
             }
             if is_own {
                 // Opening the broker counted its stored offline sessions, when this one still had an owner.

@@ -45,12 +45,12 @@ impl StoreContext {
             reads: WorkQueue::new(clock),
             retained: Default::default(),
             leases: Default::default(),
-            acknowledged: Default::default(),
             transactions: Default::default(),
             through: Default::default(),
             upkeep: Default::default(),
             queued_webhooks: Arc::default(),
             tracer: None,
+            authenticator: None,
         }
     }
 

@@ -8,6 +8,8 @@ use crate::metrics::{self, Count, Histogram, Metric};
 /// Only the writer adds to it.
 #[derive(Debug, Default)]
 pub(super) struct TransactionMetrics {
+    /// Times from submission to commit.
+    pub(super) acknowledged: Histogram,
     /// Transactions that wrote something, with all attempts.
     pub(super) seconds: Histogram,
     conflicts: Count,
@@ -28,6 +30,12 @@ impl TransactionMetrics {
     }
 
     pub(super) fn write(&self, out: &mut String) {
+        Histogram::write(
+            out,
+            "millrace_message_commit_seconds",
+            "Time from a QoS 1 or 2 message to its commit, after which it is acknowledged.",
+            std::slice::from_ref(&self.acknowledged),
+        );
         Histogram::write(
             out,
             "millrace_store_transaction_seconds",

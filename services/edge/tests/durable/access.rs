@@ -369,13 +369,13 @@ pub(crate) fn signed_token(
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
 }
 
-fn token(user: &str, lasts_s: u64) -> String {
+pub(crate) fn token(user: &str, lasts_s: u64) -> String {
     let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, TOKEN_SECRET.as_bytes());
     let sign = |signed: &[u8]| ring::hmac::sign(&key, signed).as_ref().to_vec();
     signed_token(r#"{"alg":"HS256"}"#, user, lasts_s, sign)
 }
 
-fn issuer() -> JwtIssuer {
+pub(crate) fn issuer() -> JwtIssuer {
     JwtIssuer {
         name: "i".into(),
         algorithms: vec![JwtAlgorithm::Hs256],
@@ -556,11 +556,18 @@ fn a_connect_token_neither_keeps_a_session_nor_takes_over_one() {
         clean_start,
         ..lasting(Version::V5, "c1")
     };
-    Client::open(&server, page(true)).disconnect();
-    eventually(
-        || connack(&server, connect_as("bob", "right")) == 0,
-        || "the page keeps the client id".into(),
-    );
+    let mut visitor = Client::open(&server, page(true));
+    visitor.subscribe("t", QoS::AtMostOnce);
+    // A device takes its client id back from a page that is connected, and gets a session of its own.
+    let device = Connect { user_name: Some("bob"), password: Some(b"right"), ..lasting(Version::V5, "c1") };
+    let device = Client::open(&server, device);
+    visitor.expect_disconnect(ReasonCode::SESSION_TAKEN_OVER);
+    assert!(!is_present(&device));
+    for clean_start in [true, false] {
+        assert_eq!(refused(&server, page(clean_start)), 0x87);
+    }
+    drop(device);
+    Client::open(&server, connect_as("bob", "right")).disconnect();
 
     // Any client may take over a session without a user, online or offline, but a page with a connect token may not.
     eventually(|| connack(&server, lasting(Version::V5, "c1")) == 0, || "bob keeps the client id".into());
@@ -571,6 +578,49 @@ fn a_connect_token_neither_keeps_a_session_nor_takes_over_one() {
     for clean_start in [true, false] {
         assert_eq!(refused(&server, page(clean_start)), 0x87);
     }
+}
+
+#[test]
+fn a_page_with_a_connect_token_yields_to_a_device_on_another_pod() {
+    let (database, id) = with_access(&Access { anonymous: true, ..Access::default() });
+    put(&database, id, &bob(vec![]));
+    let pods = ["one", "two"].map(|name| Server::on(&database, |config| config.pod = Some(name.into())));
+    let page = |user: &str| {
+        let token = ConnectTokenClaims {
+            broker: id,
+            user: user.into(),
+            client_id: "c1".into(),
+            rules: vec![allow(Action::Subscribe, "#")],
+            expires_at_ms: 4_000_000_000_000,
+            may_share: false,
+        };
+        token.seal(&HashKeys::new([(1, KEY)]).unwrap()).unwrap()
+    };
+    let (eve, ann) = (page("console:eve"), page("console:ann"));
+    let with =
+        |token: &'static str| Connect { password: Some(token.as_bytes()), ..connect(Version::V5, "c1") };
+    let (eve, ann) = (with(eve.leak()), with(ann.leak()));
+    let mut visitor = Client::open(&pods[0], eve.clone());
+    assert_eq!(refused(&pods[1], ann), 0x87, "another page");
+    let mut again = Client::open(&pods[1], eve);
+    visitor.expect_disconnect(ReasonCode::SESSION_TAKEN_OVER);
+    again.subscribe("t", QoS::AtMostOnce);
+    let device = Connect { user_name: Some("bob"), password: Some(b"right"), ..lasting(Version::V5, "c1") };
+    let device = Client::open(&pods[0], device);
+    again.expect_disconnect(ReasonCode::SESSION_TAKEN_OVER);
+    assert!(!is_present(&device));
+}
+
+#[test]
+fn a_credential_that_is_bound_to_a_client_id_disconnects_the_others() {
+    let (database, id) = with_access(&Access::default());
+    put(&database, id, &bob(vec![]));
+    let server = Server::on(&database, |_| {});
+    let [mut free, mut only] = ["free", "only"]
+        .map(|client_id| Client::open(&server, Connect { client_id, ..connect_as("bob", "right") }));
+    put(&database, id, &Credential { client_id: Some("only".into()), ..bob(vec![]) });
+    free.expect_disconnect(ReasonCode::NOT_AUTHORIZED);
+    only.ping();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use millrace_access::model::{Access, Action, BrokerLimits, ClientLimits, Effect, Limits, Rule};
+use millrace_access::model::{Access, Action, BrokerLimits, ClientLimits, Credential, Effect, Limits, Rule};
 use millrace_layers::Store;
 use millrace_layers::accounts::{self, ACCESS};
 use millrace_layers::incidents::{self, IncidentRecord, IncidentSearch, StoredIncidentKind};
@@ -14,7 +14,7 @@ use millrace_mqtt::{
 };
 use millrace_storage::{Database, Transaction, block_on};
 
-use crate::access::{change, with_access};
+use crate::access::{bob, change, connect_as, put, with_access};
 use crate::common::{Client, Server, connect, id, list, properties, publish, publish_qos, will};
 use crate::region::Net;
 use crate::steps::{VERSIONS, come_back, is_present, lasting, leave};
@@ -303,6 +303,20 @@ fn a_client_id_that_connects_too_often_is_told_to_come_later() {
         incidents_of(&database, broker, StoredIncidentKind::LimitReached)[0].what.as_deref(),
         Some("client.connects_per_min")
     );
+}
+
+#[test]
+fn another_user_does_not_use_up_the_connects_of_a_client_id() {
+    let limits = client(ClientLimits { connects_per_min: Some(2), ..Default::default() });
+    let (database, id) = with_access(&Access { limits, ..Access::default() });
+    for user in ["bob", "eve"] {
+        put(&database, id, &Credential { user: user.into(), ..bob(vec![]) });
+    }
+    let server = Server::on(&database, |_| {});
+    let connect = |user| answer(&server, connect_as(user, "right")).1;
+    let _bob = Client::open(&server, connect_as("bob", "right"));
+    assert_eq!([connect("eve"), connect("eve"), connect("eve")], [0x87, 0x87, 0x9F]);
+    assert_eq!([connect("bob"), connect("bob")], [0, 0x9F]);
 }
 
 #[test]

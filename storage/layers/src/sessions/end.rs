@@ -21,6 +21,8 @@ pub struct Settled {
     /// A will that fires: to be published in the same transaction.
     pub will: Option<Bytes>,
     pub ended: bool,
+    /// [`SessionRecord::details`], if there is a will.
+    pub details: Bytes,
     /// Subscriptions of an ended session.
     pub subscriptions: Vec<StoredSubscription>,
 }
@@ -41,7 +43,7 @@ pub async fn settle(tx: &Transaction, due: &Due, now_ms: u64) -> LayerResult<Set
     match will::get(tx, id, &record).await? {
         Some(will) if due.kind == DueKind::Will && will.fires_at_ms(&record) <= now_ms => {
             will::clear(tx, id, &record, &will).await?;
-            Ok(Settled { will: Some(will.body), ..nothing })
+            Ok(Settled { will: Some(will.body), details: record.details, ..nothing })
         }
         _ => Ok(nothing),
     }
@@ -138,7 +140,7 @@ pub(super) async fn remove(
         tx.clear_range(Key::new(id.broker, packet_ids).bytes(id.client).children())?;
     }
     record::clear(tx, id)?;
-    Ok(Settled { will, ended: true, subscriptions })
+    Ok(Settled { will, ended: true, details: record.details.clone(), subscriptions })
 }
 
 /// Ends the count of an offline session: at its expiry, even if that is noticed later.

@@ -86,7 +86,7 @@ pub async fn leave(mut owned: Owned<'_>, how: Detach) -> LayerResult<Settled> {
     }
     schedule_expiry(tx, id, record)?;
     record::set(tx, id, record)?;
-    Ok(Settled { will: fired, ..Settled::default() })
+    Ok(Settled { will: fired, details: record.details.clone(), ..Settled::default() })
 }
 
 /// Ends a session now, and returns its will: to be published in the same transaction.

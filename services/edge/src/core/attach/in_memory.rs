@@ -1,39 +1,32 @@
 //! Limits of sessions that wait for their clients in memory, and of their wills: without a store, nothing else bounds them.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use millrace_session::SessionWill;
-
+use super::will::bytes_of;
+use crate::core::Core;
 use crate::core::connection::ConnectRequest;
-use crate::core::{Core, LocalSession};
 use crate::quota::Limit;
 
-impl LocalSession {
-    /// Whether the session waits in memory for its client once its connection has ended.
-    pub(super) fn wait_in_memory(&mut self, waits: bool) {
-        let count = &self.broker.client_memory.memory_sessions;
-        match (std::mem::replace(&mut self.waits_in_memory, waits), waits) {
-            (false, true) => drop(count.fetch_add(1, Ordering::Relaxed)),
-            (true, false) => drop(count.fetch_sub(1, Ordering::Relaxed)),
-            _ => {}
+/// The users of sessions that wait in memory, by slot, beside the sessions so that others are no larger.
+#[derive(Debug, Default)]
+pub(in crate::core) struct InMemoryUsers(HashMap<u32, Arc<str>>);
+
+impl InMemoryUsers {
+    pub(super) fn get(&self, session: u32) -> Option<&str> {
+        self.0.get(&session).map(|user| &**user)
+    }
+
+    pub(super) fn set(&mut self, session: u32, user: Option<Arc<str>>) {
+        self.0.extend(user.map(|user| (session, user)));
+    }
+
+    pub(super) fn remove(&mut self, session: u32) {
+        if !self.0.is_empty() {
+            self.0.remove(&session);
         }
     }
-
-    pub(super) fn set_will(&mut self, will: Option<Box<SessionWill>>) {
-        self.take_will();
-        self.broker.client_memory.will_bytes.fetch_add(bytes_of(will.as_deref()), Ordering::Relaxed);
-        self.session.will = will;
-    }
-
-    pub(super) fn take_will(&mut self) -> Option<Box<SessionWill>> {
-        let will = self.session.will.take();
-        self.broker.client_memory.will_bytes.fetch_sub(bytes_of(will.as_deref()), Ordering::Relaxed);
-        will
-    }
-}
-
-fn bytes_of(will: Option<&SessionWill>) -> u64 {
-    will.map_or(0, |will| will.message.size() as u64)
 }
 
 impl Core {

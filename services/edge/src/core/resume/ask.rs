@@ -41,6 +41,7 @@ impl Core {
             clean: request.clean_start,
             expiry_s: request.granted_expiry_s,
             will: request.will.clone(),
+            by_password: request.is_by_password(),
             user: request.proven_user().map(Into::into),
             is_visitor: request.is_visitor(),
             asked_at: 0,

@@ -11,7 +11,7 @@ use millrace_layers::{LayerError, retained};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_session::Message;
 
-use super::{Applier, WriteOutcome};
+use super::{Applier, WriteOutcome, of_will};
 use crate::broker::Broker;
 use crate::store::bugs::{WriterBug, has_bug};
 use crate::store::writer::is_hopeless;
@@ -129,6 +129,20 @@ impl Applier<'_> {
         }
     }
 
+    /// Publishes a will, unless its client has lost the right to it.
+    pub(in crate::store) async fn will_of(
+        &self,
+        broker: &Arc<Broker>,
+        left_by: (&[u8], &[u8]),
+        body: &[u8],
+    ) -> Result<(), LayerError> {
+        match of_will::refuse(self, broker, left_by, body).await? {
+            Some(refused) => self.applied().wills_refused.push(refused),
+            None => self.will(broker, body).await?,
+        }
+        Ok(())
+    }
+
     /// A will that can never be written is dropped, because its session must be able to end, and later due work to
     /// run.
     pub(in crate::store) async fn will(&self, broker: &Arc<Broker>, body: &[u8]) -> Result<(), LayerError> {
@@ -212,7 +226,7 @@ mod tests {
         let will = Message::new("t".into(), QoS::AtLeastOnce, true, Properties::EMPTY, &[b'x'; 1_000], 0);
         shared.limits.retained_bytes_max = 1_800;
         let broker = Arc::new(Broker::new(id, "default", 1));
-        let body = record::encode_will(&will, true);
+        let body = record::encode_will(&will, true, false);
         let attempt = |is_retry| {
             shared.run(&async |tx| {
                 let applier = Applier::new(tx, &shared, is_retry);

@@ -13,6 +13,7 @@ use millrace_mqtt::PacketId;
 use millrace_session::InFlight;
 use millrace_storage::Read;
 
+use crate::encoding::owner;
 use crate::quota::Limit;
 use crate::store::bugs::{WriterBug, has_bug};
 use crate::store::trims::{TRIMMED_MAX, room_for};
@@ -47,20 +48,23 @@ impl Applier<'_> {
         {
             return Ok(WriteOutcome::Elsewhere(owner));
         }
-        let will_body = attach
-            .will
-            .as_ref()
-            .map(|(will, _)| Bytes::from(record::encode_will(will, self.shared.is_shared)));
+        let will_body = attach.will.as_ref().map(|(will, _)| {
+            Bytes::from(record::encode_will(will, self.shared.is_shared, attach.by_password))
+        });
         let will_bytes = will_body.as_ref().map_or(0, Bytes::len) as u64;
         if let Some(limit) = self.reaches(attach, id, old.as_ref(), will_bytes).await? {
             return Ok(WriteOutcome::OverLimit(limit));
         }
         // An existing session continues, even if the client wants it for this connection only.
-        let ends = old.as_ref().is_some_and(|record| attach.clean || record.is_expired(now_ms));
+        let yields =
+            |record: &sessions::SessionRecord| !attach.is_visitor && owner::is_visitor(&record.details);
+        let ends =
+            old.as_ref().is_some_and(|record| attach.clean || record.is_expired(now_ms) || yields(record));
         let goes_on = old.is_some() && !ends;
         let before = if ends { subscriptions::list(self.tx, id).await? } else { Vec::new() };
         // With several pods, a session that ends with its connection needs an owner, too (P5).
         let keeps = attach.expiry_s > 0 || attach.will.is_some() || goes_on || self.shared.is_shared;
+        let left_by = old.as_ref().map(|record| record.details.clone()).unwrap_or_default();
         let (will, attached) = if keeps {
             self.take(attach, id, old, goes_on, will_body, now_ms).await?
         } else {
@@ -72,7 +76,7 @@ impl Applier<'_> {
             )
         };
         if let Some(will) = will {
-            self.will(broker, &will).await?;
+            self.will_of(broker, (client.as_bytes(), &left_by), &will).await?;
         }
         if !attached.present {
             self.note_changes(broker, before.iter().map(|subscription| &*subscription.filter)).await?;
@@ -99,16 +103,11 @@ impl Applier<'_> {
         let will = will_body.map(|body| sessions::PendingWill { delay_s, body });
         let request = sessions::Attach {
             owner: Bytes::copy_from_slice(&self.shared.owner),
-            clean: attach.clean,
+            clean: !goes_on,
             expiry_s: attach.expiry_s,
             now_ms,
             will,
-            details: Some(
-                attach
-                    .user
-                    .as_deref()
-                    .map_or_else(Bytes::new, |user| Bytes::copy_from_slice(user.as_bytes())),
-            ),
+            details: Some(owner::encode(attach.user.as_deref(), attach.is_visitor).into()),
         };
         let taken = sessions::take_over(self.tx, id, old, request).await?;
         if let Some((owner, epoch)) =
@@ -191,7 +190,7 @@ impl Applier<'_> {
             pods::notify_lost(self.tx, &record.owner, id, record.epoch)?;
         }
         if let Some(will) = will {
-            self.will(&purge.broker, &will).await?;
+            self.will_of(&purge.broker, (id.client, &record.details), &will).await?;
         }
         self.note_changes(&purge.broker, before.iter().map(|subscription| &*subscription.filter)).await?;
         Ok(if is_elsewhere { WriteOutcome::Elsewhere(record.owner) } else { WriteOutcome::Done })
@@ -329,11 +328,10 @@ impl Applier<'_> {
     }
 }
 
-/// Whether the session `old` is alive and belongs to another user. Any user may continue a session without a user, except
-/// clients with connect tokens.
+/// Whether the session `old` is alive and belongs to another user. Any user may have a session without a user, except clients
+/// with connect tokens, and end the session of a client with a connect token.
 fn is_of_another_user(attach: &AttachWrite, old: Option<&sessions::SessionRecord>, now_ms: u64) -> bool {
-    let is_owned = |record: &sessions::SessionRecord| attach.is_visitor || !record.details.is_empty();
-    let user = attach.user.as_deref().unwrap_or_default();
-    old.filter(|record| !record.is_expired(now_ms) && is_owned(record))
-        .is_some_and(|record| *record.details != *user.as_bytes())
+    let Some(record) = old.filter(|record| !record.is_expired(now_ms)) else { return false };
+    let is_owned = !record.details.is_empty() && !owner::is_visitor(&record.details);
+    (attach.is_visitor || is_owned) && owner::user(&record.details) != attach.user.as_deref()
 }

@@ -67,7 +67,7 @@ impl Writer<'_> {
         }
         let acknowledged = acks.iter().map(Vec::len).sum();
         if acknowledged > 0 {
-            self.shared.acknowledged.note_many(age_us, acknowledged);
+            self.shared.transactions.acknowledged.note_many(age_us, acknowledged);
         }
         for (core, acks) in acks.into_iter().enumerate().filter(|(_, acks)| !acks.is_empty()) {
             self.stored[core] = acks;
@@ -159,15 +159,7 @@ impl Writer<'_> {
                 *touched.entry(stream).or_default() += 1;
             }
         }
-        for (broker, error) in applied.wills_dropped.drain(..) {
-            self.own_counters(&broker).wills_dropped.add(1);
-            tracing::error!(%error, broker = &*broker.name, "a will is dropped: the store can never hold it");
-        }
-        for (broker, limit) in applied.wills_not_retained.drain(..) {
-            self.own_counters(&broker).publish_quota.add(1);
-            // Any core notifies the tenant.
-            self.post(0, Mail::LimitReached(broker, limit));
-        }
+        self.note_lost_wills(&mut applied);
         for (broker, will, _room_until_retained) in std::mem::take(&mut applied.wills) {
             will.set_position(None);
             let routes = self.retain_will(&broker, &will);
@@ -193,6 +185,22 @@ impl Writer<'_> {
             self.duties.add(Duty::Trim);
         }
         applied
+    }
+
+    fn note_lost_wills(&mut self, applied: &mut Applied) {
+        for (broker, error) in applied.wills_dropped.drain(..) {
+            self.own_counters(&broker).wills_dropped.add(1);
+            tracing::error!(%error, broker = &*broker.name, "a will is dropped: the store can never hold it");
+        }
+        for refused in applied.wills_refused.drain(..) {
+            self.own_counters(&refused.broker).wills_refused.add(1);
+            refused.note(self.shared.clock.unix_now_ms());
+        }
+        for (broker, limit) in applied.wills_not_retained.drain(..) {
+            self.own_counters(&broker).publish_quota.add(1);
+            // Any core notifies the tenant.
+            self.post(0, Mail::LimitReached(broker, limit));
+        }
     }
 
     /// A transaction of the store's own work is durable.

@@ -188,7 +188,7 @@ mod tests {
             let (engine, database) = ScriptedEngine::new();
             let (shared, id) = StoreContext::with_broker_on(database, false);
             let will = will.map(|will| {
-                let body = record::encode_will(&will, false).into();
+                let body = record::encode_will(&will, false, false).into();
                 sessions::PendingWill { delay_s: 0, body }
             });
             let epoch = shared.run(&async |tx| {
@@ -259,6 +259,7 @@ mod tests {
             clean: true,
             expiry_s: 0,
             will: None,
+            by_password: false,
             user: None,
             is_visitor: false,
             asked_at: 0,

@@ -32,6 +32,7 @@ impl Core {
             clean,
             expiry_s,
             will,
+            by_password: false,
             user: None,
             is_visitor: false,
             asked_at: 0,
