@@ -60,6 +60,76 @@ test('SCRAM: a client proves the password of a new credential, and of a rotated 
   })
 })
 
+const choose = (drawer, way) => drawer.getByRole('radio', { name: way }).check()
+const LOST = 'The new password was lost: make another one'
+const NEXT = 'All devices have the new password: make the next one'
+
+/** Whether the broker admits a device of a credential with this password. */
+const admits = (user, password) =>
+  harness.device({ clientId: user, username: `${broker}/${user}`, password }).then(
+    (client) => client.endAsync().then(() => true),
+    () => false,
+  )
+
+test('a new password that was lost is replaced by another one, and devices go on with the previous one', async () => {
+  const { secret: first } = await owner.post(`${at}/credentials`, { user: 'fan-1' })
+  const lost = await owner.post(`${at}/credentials/fan-1/rotate`, { overlap_s: 3600 })
+  await on('/access', async (tab) => {
+    const drawer = tab.getByRole('dialog')
+    await click(tab, 'fan-1')
+    const rotate = drawer.getByRole('button', { name: 'Rotate password' })
+    await drawer
+      .getByText(/The previous password is valid until .*, and devices may still use it\./)
+      .waitFor()
+    assert.equal(await rotate.isDisabled(), true)
+    await choose(drawer, LOST)
+    const overlap = drawer.getByRole('combobox', { name: 'The previous password stays valid' })
+    assert.equal(await overlap.inputValue(), 'as long as before')
+    await rotate.click()
+    const third = await drawer.getByTestId('secret').textContent()
+    await click(drawer, 'I have stored it')
+    await until('the other new password to be admitted', () => admits('fan-1', third))
+    assert.equal(await admits('fan-1', first), true)
+    await until('the lost password to be refused', async () => !(await admits('fan-1', lost.secret)))
+    const { previous_secret_until_ms: end } = await owner.get(`${at}/credentials/fan-1`)
+    assert.equal(end, lost.previous_secret_until_ms)
+
+    // Once all devices have it, the next rotation keeps it instead.
+    await click(tab, 'fan-1')
+    await choose(drawer, NEXT)
+    await rotate.click()
+    const fourth = await drawer.getByTestId('secret').textContent()
+    await click(drawer, 'I have stored it')
+    await until('the next password to be admitted', () => admits('fan-1', fourth))
+    assert.equal(await admits('fan-1', third), true)
+    await until('the first password to be refused', async () => !(await admits('fan-1', first)))
+  })
+})
+
+test('a page that was read before a rotation elsewhere offers the choice once the server refuses', async () => {
+  await owner.post(`${at}/credentials`, { user: 'fan-2' })
+  await on('/access', async (tab) => {
+    const drawer = tab.getByRole('dialog')
+    await click(tab, 'fan-2')
+    await drawer.getByRole('combobox', { name: 'The old password stays valid' }).waitFor()
+    const { previous_secret_until_ms: end } = await owner.post(`${at}/credentials/fan-2/rotate`, {
+      overlap_s: 3600,
+    })
+    await click(drawer, 'Rotate password')
+    await drawer
+      .getByText('The password was rotated, or its overlap ended, since this page was read.')
+      .waitFor()
+    await choose(drawer, LOST)
+    await drawer.getByRole('combobox', { name: 'The previous password stays valid' }).click()
+    await tab.getByRole('option', { name: 'one day from now' }).click()
+    await click(drawer, 'Rotate password')
+    await drawer.getByTestId('secret').waitFor()
+    await click(drawer, 'I have stored it')
+    const rotated = await owner.get(`${at}/credentials/fan-2`)
+    assert.ok(rotated.previous_secret_until_ms > end + 80_000_000, JSON.stringify(rotated))
+  })
+})
+
 test('a credential with a client id, an end, a chosen password and rules; then another client id', async () => {
   await on('/access', async (tab) => {
     const drawer = tab.getByRole('dialog')

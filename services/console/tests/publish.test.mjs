@@ -48,7 +48,7 @@ test('a message that is larger than the broker takes is not sent, and the larges
   for (const bytes of [5_000_000, PACKET_BYTES_MAX]) {
     await field(tab, 'Payload').fill('x'.repeat(bytes))
     await tab.getByRole('button', { name: 'Publish', exact: true }).click()
-    await tab.getByText(/more than the 1,048,576 that this broker takes in a packet/).waitFor()
+    await tab.getByText(/more than the 1,048,576 that this broker allows in a packet/).waitFor()
   }
   assert.equal(await tab.getByText(/Connected as console-/).count(), 1)
   // Two bytes of the length of the topic, three of the packet's, one each of its type and its properties, two of its id.

@@ -56,6 +56,47 @@ data "millrace_regions" "all" {}
 	opens(t, host, user, second)
 }
 
+// A new secret that was lost is replaced by another one, and the secret that devices have stays good.
+func TestALostSecretIsReplacedWhileDevicesKeepTheirs(t *testing.T) {
+	configuration := func(more string) string {
+		return `
+resource "millrace_broker" "plant" {
+  display_name = "Plant 7"
+}
+resource "millrace_credential" "pump" {
+  broker    = millrace_broker.plant.name
+  user      = "pump-7"
+  overlap_s = 600
+  ` + more + `
+}
+`
+	}
+	w := newWorkspace(t)
+	secret := func(more string) string {
+		w.configure(configuration(more))
+		w.apply()
+		w.isEmpty(more)
+		return w.attributes("millrace_credential.pump")["secret"].(string)
+	}
+	first := secret("secret_version = 1")
+	defer w.must("destroy", "-auto-approve")
+	host, user := listener(t, w.attributes("millrace_broker.plant")["endpoints"].(map[string]any))
+	lost := secret("secret_version = 2")
+	third := secret("secret_version = 3\n  keep = \"previous\"")
+	opens(t, host, user, third)
+	opens(t, host, user, first)
+	deadline := time.Now().Add(patience)
+	for connect(t, host, "pump-7", user, lost) == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("the lost secret still opens the broker")
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	// Once all devices have the third one, it is kept instead of the first.
+	opens(t, host, user, secret("secret_version = 4\n  keep = \"current\""))
+	opens(t, host, user, third)
+}
+
 // A credential whose secret the server made gets a password of its devices, and later a secret again.
 func TestADeviceConnectsWithAPasswordThatCameLater(t *testing.T) {
 	configuration := func(more string) string {

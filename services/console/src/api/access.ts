@@ -122,18 +122,18 @@ export const createCredential = ({ path, credential }: CredentialOf, key: string
     }),
   )
 
-interface Rotation {
+type Rotation = Schemas['Rotation']
+
+interface RotationOf extends Rotation {
   path: BrokerPath
   user: string
-  overlap_s: number
-  scram: boolean
 }
 
-export const rotateCredential = ({ path, user, overlap_s, scram }: Rotation, key: string) =>
+export const rotateCredential = ({ path, user, ...rotation }: RotationOf, key: string) =>
   body(
     api.POST(`${AT}/credentials/{user}/rotate`, {
       params: { path: { ...path, user }, header: { 'Idempotency-Key': key } },
-      body: { overlap_s, scram },
+      body: rotation,
     }),
   )
 

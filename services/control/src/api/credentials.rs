@@ -135,8 +135,8 @@ async fn delete_credential(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Replaces a credential's password by a new one. Refused (409) with an overlap while the password before the present one is
-/// valid, because devices may still use it.
+/// Replaces a credential's password by a new one. While a previous password is valid, devices may still use it, and a
+/// rotation with an overlap must say by `keep` which password stays valid; without `keep` it is refused (409).
 #[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/credentials/{user}/rotate", tag = "access",
     params(AtCredential, IdempotencyKey), request_body = Rotation,
     responses((status = 200, description = "The credential", body = MadeCredential)))]

@@ -3,7 +3,7 @@
 //! The server stores hashes only. A generated password is derived from the request's key, so a repeated request gets
 //! the same password without it being stored.
 
-use millrace_access::model::{self, PreviousSecret, Rule, ScramVerifier, Secret as StoredSecret};
+use millrace_access::model::{self, Rule, ScramVerifier, Secret as StoredSecret};
 use millrace_access::secrets::generated;
 use millrace_layers::{
     accounts::{self, touch},
@@ -11,7 +11,7 @@ use millrace_layers::{
 };
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -22,8 +22,12 @@ use super::{
     BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, brokers, credential_room,
     names,
 };
-use crate::limits::{PASSWORD_BYTES_MAX, ROTATION_OVERLAP_S_MAX};
+use crate::limits::PASSWORD_BYTES_MAX;
 use crate::secret::Secret;
+
+mod rotation;
+
+pub use rotation::{KeptPassword, Rotation};
 
 /// A credential, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -97,18 +101,6 @@ pub struct CredentialChange {
     /// The only client id that may connect as this user; null: any.
     #[schema(example = "pump-7", min_length = 1, max_length = 1_024)]
     pub client_id: Option<String>,
-}
-
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Rotation {
-    /// Time for which the previous secret stays valid too, in seconds: at most 30 days. It is then valid in CONNECT only, not
-    /// for SCRAM. While a secret is previous, 0 is the only time that is allowed.
-    #[serde(default)]
-    #[schema(maximum = 2_592_000)]
-    pub overlap_s: u32,
-    /// Whether clients may use SCRAM-SHA-256 with the new secret. Left out: as before.
-    pub scram: Option<bool>,
 }
 
 impl Control {
@@ -197,55 +189,18 @@ impl Control {
         input: &CredentialChange,
         seen: Precondition,
     ) -> Result<Versioned<CredentialInfo>> {
-        let said = &json!({});
         let once = (&Once::unnamed()?, self.new_id()?);
         let changed = self
-            .edit_credential(caller, (at, user), once, "credential.change", Some(seen), said, |record, _| {
+            .edit_credential(caller, (at, user), once, "credential.change", Some(seen), |record, _| {
                 record.group.clone_from(&input.group);
                 record.rules.clone_from(&input.rules);
                 record.enabled = input.enabled;
                 record.expires_at_ms = input.expires_at_ms;
                 record.client_id.clone_from(&input.client_id);
-                Ok(())
+                Ok(json!({}))
             })
             .await?;
         Ok(changed.0)
-    }
-
-    pub(crate) async fn rotate_credential(
-        &self,
-        caller: &Caller,
-        (at, user): (&BrokerRef, &str),
-        input: &Rotation,
-        once: &Once,
-    ) -> Result<(Versioned<CredentialInfo>, Secret)> {
-        if input.overlap_s > ROTATION_OVERLAP_S_MAX {
-            return Err(Error::field("overlap_s", format!("must be at most {ROTATION_OVERLAP_S_MAX}")));
-        }
-        let id = self.new_id()?;
-        let check = &self.check_of_generated(once, id, input.scram != Some(false)).await?;
-        let said = &json!({ "overlap_s": input.overlap_s });
-        let (made, id) = self
-            .edit_credential(
-                caller,
-                (at, user),
-                (once, id),
-                "credential.rotate",
-                None,
-                said,
-                |record, now_ms| {
-                    keep_previous(record, input.overlap_s, now_ms)?;
-                    let until_ms = now_ms + u64::from(input.overlap_s) * 1_000;
-                    let before = record.secret.replace(check.secret.clone());
-                    let overlaps = before.filter(|_| input.overlap_s > 0);
-                    record.previous_secret = overlaps.map(|secret| PreviousSecret { secret, until_ms });
-                    let has_scram = input.scram.unwrap_or(record.scram.is_some());
-                    record.scram = check.scram.clone().filter(|_| has_scram);
-                    Ok(())
-                },
-            )
-            .await?;
-        Ok((made, self.generated(once, id)?))
     }
 
     pub(crate) async fn delete_credential(
@@ -269,7 +224,7 @@ impl Control {
         .await
     }
 
-    #[allow(clippy::too_many_arguments, reason = "what all changes of a credential have in common")]
+    /// `edit` returns further details for the audit entry.
     async fn edit_credential(
         &self,
         caller: &Caller,
@@ -277,8 +232,7 @@ impl Control {
         (once, id): (&Once, Uuid),
         action: &str,
         seen: Option<Precondition>,
-        said: &serde_json::Value,
-        edit: impl Fn(&mut model::Credential, u64) -> Result<()>,
+        edit: impl Fn(&mut model::Credential, u64) -> Result<Value>,
     ) -> Result<(Versioned<CredentialInfo>, Uuid)> {
         let edit = &edit;
         self.change(caller.into(), once, |change| async move {
@@ -290,7 +244,7 @@ impl Control {
                 seen.check(Some(version))?;
             }
             let before = record.clone();
-            edit(&mut record, change.now_ms)?;
+            let said = edit(&mut record, change.now_ms)?;
             record.validate_change(&before)?;
             if record.expires_at_ms != before.expires_at_ms {
                 check_end(record.expires_at_ms, change.now_ms)?;
@@ -299,7 +253,7 @@ impl Control {
             credential_room::change(tx, broker.id, &before.rules, &record.rules).await?;
             let version = accounts::credentials(broker.id).put(tx, user.as_bytes(), &record).await?;
             touch(tx, broker.id)?;
-            let mut said = with(said.clone(), difference(Some(&before), Some(&record))?);
+            let mut said = with(said, difference(Some(&before), Some(&record))?);
             said["broker"] = json!(at.name);
             change.audit(at.organisation, action, user, said)?;
             Ok((Versioned { value: shown(&record), version }, id))
@@ -356,17 +310,6 @@ async fn get(
 ) -> Result<Document<model::Credential>> {
     let record = accounts::credentials(broker).get(tx, user.as_bytes(), read).await?;
     record.ok_or(Error::NotFound("credential"))
-}
-
-/// Refuses a rotation that would end a previous password before its time, because devices may still use it.
-fn keep_previous(record: &model::Credential, overlap_s: u32, now_ms: u64) -> Result<()> {
-    let until_ms = record.previous_secret.as_ref().map(|previous| previous.until_ms);
-    let ends_at_ms = until_ms.filter(|until_ms| overlap_s > 0 && *until_ms > now_ms);
-    let Some(until_ms) = ends_at_ms else { return Ok(()) };
-    Err(Error::Conflict(format!(
-        "the password before this one is valid until {until_ms} (unix milliseconds), and devices may still use it: rotate \
-         after that, or with overlap_s 0, which ends both passwords now"
-    )))
 }
 
 /// Refuses a new user name that looks like one of the broker.

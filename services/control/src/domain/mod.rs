@@ -82,7 +82,7 @@ pub use claims::{Claim, ClaimAnswer};
 pub use connect_tokens::{ConnectToken, NewConnectToken};
 pub(crate) use credential_batches::MadeBatch;
 pub use credential_batches::{BatchDevice, NewCredentialBatch};
-pub use credentials::{CredentialChange, CredentialInfo, NewCredential, Rotation};
+pub use credentials::{CredentialChange, CredentialInfo, KeptPassword, NewCredential, Rotation};
 pub use delete_account::DeleteAccount;
 pub use endpoints::{Endpoint, Endpoints, Ports, Reach};
 pub use erase::{Erasures, UnfinishedErasure};

@@ -25,6 +25,7 @@ mod operator;
 mod parts;
 mod passkeys;
 mod requests;
+mod rotations;
 mod second_factor;
 mod sign_in_limits;
 mod tenancy;

@@ -132,10 +132,15 @@ pub(crate) fn credentials(args: CredentialsArgs) -> Result<(), Failure> {
             })?;
             site.printer.details(&changed)
         }
-        CredentialsCommand::Rotate { user, overlap_s, scram, of } => {
+        CredentialsCommand::Rotate { user, overlap_s, keep, scram, of } => {
             let (site, broker) = Site::at_broker(&of)?;
             let path = format!("{}/rotate", credential(&broker, &user));
-            shown_once(&site, &site.make(&path, json!({ "overlap_s": overlap_s, "scram": scram }))?)
+            let mut body = json!({ "overlap_s": overlap_s, "scram": scram });
+            // An older server refuses a field that it does not know.
+            if let Some(keep) = keep {
+                body["keep"] = json!(keep);
+            }
+            shown_once(&site, &site.make(&path, body)?)
         }
         CredentialsCommand::Delete { user, sure, of } => {
             may_ask(sure.yes)?;

@@ -177,6 +177,11 @@ fn brokers_credentials_and_rules_are_made_shown_changed_and_deleted() {
     let off = ann.run("credentials update pump-7 --enabled false --broker Works --json").json();
     assert_eq!((&off[0]["enabled"], &off[0]["user"]), (&json!(false), &json!("pump-7")));
     assert!(ann.run("credentials rotate pump-7 --broker Works --json").json()[0]["secret"].is_string());
+    let overlap = ann.run("credentials rotate pump-7 --overlap-s 60 --broker Works --json").json().remove(0);
+    ann.run("credentials rotate pump-7 --overlap-s 90 --broker Works").badly(1, "keep \"previous\"");
+    let lost = ann.run("credentials rotate pump-7 --keep previous --broker Works --json").json().remove(0);
+    assert_eq!(lost["previous_secret_until_ms"], overlap["previous_secret_until_ms"]);
+    assert_ne!(lost["secret"], overlap["secret"]);
     ann.run("credentials delete pump-7 --broker Works").badly(1, "add --yes");
     ann.run("credentials delete pump-7 --yes --broker Works").well();
     ann.run("credentials show pump-7 --broker Works").badly(1, "credential");
@@ -557,6 +562,10 @@ const VERBS: &[(&str, &str, Fields)] = &[
     ),
     ("credentials update a --client-id  --enabled false", "", &[("client_id", "null"), ("enabled", "false")]),
     ("credentials rotate a --scram false", "", &[("scram", "false")]),
+    ("credentials rotate a --overlap-s 60", "", &[("user", "\"a\"")]),
+    ("credentials rotate a --keep previous", "", &[("user", "\"a\"")]),
+    ("credentials rotate a --keep current --overlap-s 60", "", &[("user", "\"a\"")]),
+    ("credentials rotate a", "", &[("previous_secret_until_ms", "null")]),
     ("credentials show a", "", &[("scram", "false"), ("enabled", "false")]),
     ("rules add allow publish up/# --qos-max 1 --no-retain", "", &[("qos_max", "1"), ("retain", "false")]),
     (

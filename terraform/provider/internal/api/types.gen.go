@@ -181,6 +181,24 @@ func (e JwtAlgorithm) Valid() bool {
 	}
 }
 
+// Defines values for KeptPassword.
+const (
+	Current  KeptPassword = "current"
+	Previous KeptPassword = "previous"
+)
+
+// Valid indicates whether the value is a known member of the KeptPassword enum.
+func (e KeptPassword) Valid() bool {
+	switch e {
+	case Current:
+		return true
+	case Previous:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Permission.
 const (
 	AccessRead        Permission = "access:read"
@@ -313,7 +331,8 @@ type AccessWebhook struct {
 	// TimeoutMs Time for an answer, in milliseconds. Afterwards the client is refused as if the service could not be reached.
 	TimeoutMs *int32 `json:"timeout_ms,omitempty"`
 
-	// Url URL that receives the requests, by POST.
+	// Url URL that receives the requests, by POST. Callers without `access:write` see `(hidden)` instead of its path; sent
+	// back, the URL stays.
 	Url string `json:"url"`
 }
 
@@ -629,6 +648,11 @@ type JwtIssuerSettings struct {
 	// LeewayS Tolerated clock difference to the issuer, in seconds.
 	LeewayS *int32 `json:"leeway_s,omitempty"`
 }
+
+// KeptPassword `current`: the password that the new one replaces; it needs an overlap, and a previous password ends now. `previous`: the
+// one before it, after a new password was lost; it stays valid until its end, or for `overlap_s` from now if that is later,
+// the current one ends now, and without a valid previous one the rotation is refused (409).
+type KeptPassword string
 
 // Limits Limits of a broker. The server's own limits always apply, and with `None` they alone do.
 type Limits struct {
@@ -1022,7 +1046,10 @@ type Role string
 
 // Rotation defines model for Rotation.
 type Rotation struct {
-	// OverlapS Time for which the previous secret stays valid too, in seconds: at most 30 days.
+	Keep *KeptPassword `json:"keep,omitempty"`
+
+	// OverlapS Time for which the password that `keep` names stays valid beside the new one, in CONNECT and not for SCRAM, in seconds:
+	// at most 30 days from now. With 0 and without `keep`, all former passwords end now.
 	OverlapS *int32 `json:"overlap_s,omitempty"`
 
 	// Scram Whether clients may use SCRAM-SHA-256 with the new secret. Left out: as before.
@@ -1130,7 +1157,7 @@ type ShownWebhook struct {
 	// SigningKey Key that signs the body (HMAC-SHA-256). It is never shown; left out, it stays as it is; an empty one removes it.
 	SigningKey *string `json:"signing_key,omitempty"`
 
-	// Url URL that receives the requests.
+	// Url URL that receives the requests. Callers without `access:write` see `(hidden)` instead of its path; sent back, the URL stays.
 	Url string `json:"url"`
 }
 
@@ -1187,7 +1214,7 @@ type WebhookSettings struct {
 	// SigningKey Key that signs the body (HMAC-SHA-256). It is never shown; left out, it stays as it is; an empty one removes it.
 	SigningKey *string `json:"signing_key,omitempty"`
 
-	// Url URL that receives the requests.
+	// Url URL that receives the requests. Callers without `access:write` see `(hidden)` instead of its path; sent back, the URL stays.
 	Url string `json:"url"`
 }
 

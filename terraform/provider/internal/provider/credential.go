@@ -28,6 +28,7 @@ type credentialModel struct {
 	Secret        types.String `tfsdk:"secret"`
 	SecretVersion types.Int64  `tfsdk:"secret_version"`
 	OverlapS      types.Int32  `tfsdk:"overlap_s"`
+	Keep          types.String `tfsdk:"keep"`
 	ClientID      types.String `tfsdk:"client_id"`
 	Group         types.String `tfsdk:"group"`
 	Rules         []rule       `tfsdk:"rules"`
@@ -71,6 +72,16 @@ var credential = kind[credentialModel]{
 				Validators: []validator.Int32{
 					int32validator.Between(0, 2_592_000),
 					int32validator.AlsoRequires(path.MatchRoot("secret_version")),
+				},
+			},
+			"keep": schema.StringAttribute{
+				Optional: true,
+				Description: "The secret that stays good after a change of secret_version while two secrets are good. previous: the new one was " +
+					"lost, and the one before it is good until its end, or for overlap_s if that is later. current: the one before it ends now; " +
+					"needs overlap_s. Left out: with overlap_s the change is refused while two secrets are good.",
+				Validators: []validator.String{
+					oneOf(api.Current, api.Previous),
+					stringvalidator.AlsoRequires(path.MatchRoot("secret_version")),
 				},
 			},
 			"client_id": optionalText("The only client id that may connect by this name. Left out: any.",
@@ -141,7 +152,10 @@ var credential = kind[credentialModel]{
 			plan.Secret = state.Secret
 			return etag, nil
 		}
-		body := api.Rotation{OverlapS: plan.OverlapS.ValueInt32Pointer(), Scram: plan.Scram.ValueBoolPointer()}
+		body := api.Rotation{
+			OverlapS: plan.OverlapS.ValueInt32Pointer(), Keep: (*api.KeptPassword)(plan.Keep.ValueStringPointer()),
+			Scram: plan.Scram.ValueBoolPointer(),
+		}
 		var made api.MadeCredential
 		etag, err = client.Do(ctx, api.Request{Operation: api.OpRotateCredential, Path: plan.path(), Body: body}, &made)
 		if err != nil {

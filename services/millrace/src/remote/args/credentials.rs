@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
 
 use super::{BrokerArgs, ListLimit, Sure};
 use crate::limits::whole_number;
@@ -57,6 +58,11 @@ pub(in crate::remote) enum CredentialsCommand {
         /// Seconds for which the former secret stays valid.
         #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = whole_number::<u32>(0, 2_592_000))]
         overlap_s: u32,
+        /// The former secret that stays valid, while an earlier rotation left two. "previous" replaces a new secret that
+        /// was lost: the previous one stays valid until its end, or for --overlap-s if that is longer. "current" ends the
+        /// previous one now, and needs --overlap-s.
+        #[arg(long, value_enum, value_name = "WHICH")]
+        keep: Option<Kept>,
         /// Whether clients may prove the new secret by SCRAM-SHA-256 [default: as before].
         #[arg(long, value_name = "BOOL")]
         scram: Option<bool>,
@@ -72,6 +78,13 @@ pub(in crate::remote) enum CredentialsCommand {
         #[command(flatten)]
         of: BrokerArgs,
     },
+}
+
+#[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::remote) enum Kept {
+    Current,
+    Previous,
 }
 
 #[derive(Debug, Args)]

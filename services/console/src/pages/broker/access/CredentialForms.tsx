@@ -1,4 +1,4 @@
-import { Button, Divider, Select, Stack, Switch, Text, TextInput } from '@mantine/core'
+import { Button, Divider, Stack, Switch, Text, TextInput } from '@mantine/core'
 import { useState } from 'react'
 import {
   type Credential,
@@ -7,12 +7,9 @@ import {
   deleteCredential,
   type MadeCredential,
   type Rule,
-  rotateCredential,
 } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import { useOnce } from '../../../api/once'
-import { absolute } from '../../../lib/format'
-import { OVERLAPS, previousUntil } from '../../../lib/overlaps'
 import { Secret } from '../../../ui/Code'
 import { Confirm } from '../../../ui/Confirm'
 import { Form } from '../../../ui/Form'
@@ -20,7 +17,6 @@ import { ConnectedClients } from '../../../ui/Losses'
 import { More } from '../../../ui/More'
 import { done } from '../../../ui/notify'
 import { PasswordInput } from '../../../ui/PasswordInput'
-import { useNow } from '../../../ui/Time'
 import {
   CredentialLimits,
   hasLimits,
@@ -31,6 +27,7 @@ import {
 } from './CredentialLimits'
 import { Gone } from './Gone'
 import { GroupSelect } from './GroupSelect'
+import { Rotate } from './Rotate'
 import { RuleEditor, rulesAreRight } from './RuleEditor'
 import { ScramSwitch } from './ScramSwitch'
 
@@ -205,57 +202,5 @@ export function Edit({ credential, onRotated, onDone }: EditProps) {
         )}
       </Confirm>
     </Stack>
-  )
-}
-
-const LEAKED =
-  'After a leak, choose “not at all”. Connected clients stay connected until the credential is disabled.'
-const NOT_BY_SCRAM =
-  ' By SCRAM-SHA-256 the old password works no longer in any case: give clients that use it the new one at once.'
-
-interface RotateProps {
-  credential: Credential
-  onRotated: (made: MadeCredential) => void
-}
-
-function Rotate({ credential, onRotated }: RotateProps) {
-  const { user, scram: hadScram } = credential
-  const { path } = useBroker()
-  const until = previousUntil(credential, useNow())
-  const [chosen, setChosen] = useState<string | null>(null)
-  // With a previous password, only a rotation that ends both is left, and the person must choose it.
-  const overlap = until === null ? (chosen ?? '3600') : chosen === '0' ? '0' : null
-  const [scram, setScram] = useState(hadScram ?? false)
-  const rotate = useOnce(rotateCredential)
-  return (
-    <Form
-      verb="Rotate password"
-      isSecondary
-      isDisabled={overlap === null}
-      act={() => rotate({ path, user, overlap_s: Number(overlap), scram })}
-      onDone={onRotated}
-    >
-      {() => (
-        <>
-          {until !== null && (
-            <Text size="sm">
-              The password before the present one is valid until {absolute(until)}, and devices may still use
-              it. A credential has two passwords at most: if you rotate before then, both stop working at
-              once.
-            </Text>
-          )}
-          <Select
-            label="The old password stays valid"
-            description={LEAKED + (hadScram ? NOT_BY_SCRAM : '')}
-            data={OVERLAPS.map((one) => ({ ...one, disabled: until !== null && one.value !== '0' }))}
-            placeholder="Choose “not at all” to end both"
-            value={overlap}
-            onChange={setChosen}
-            allowDeselect={false}
-          />
-          <ScramSwitch value={scram} onChange={setScram} />
-        </>
-      )}
-    </Form>
   )
 }
