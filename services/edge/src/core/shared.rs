@@ -15,7 +15,7 @@ use super::fanout::Copies;
 use super::{Core, work};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
-use crate::elsewhere::is_here;
+use crate::elsewhere::{is_here, pick};
 use crate::jobs::{SharedMessages, Write};
 use crate::routes::Routes;
 use crate::streams::{GroupNumber, StoredGroup};
@@ -144,7 +144,8 @@ impl Core {
 
     /// The next member in turn. If it is full, another one of this loop that has room.
     pub(super) fn pick_member(&mut self, group: &ShareGroup) -> Option<Receiver> {
-        let (picked, looks) = (group.pick()?, Cell::new(0));
+        let is_alone = self.process.region.as_ref().is_some_and(|region| region.is_alone());
+        let (picked, looks) = (pick(group, is_alone)?, Cell::new(0));
         let member = self.with_room(group, picked, &looks);
         self.spend(looks.get());
         member

@@ -7,7 +7,7 @@ mod own;
 mod peers;
 mod targets;
 
-use millrace_router::Target;
+use millrace_router::{Receiver, ShareGroup, Target};
 
 pub(crate) use own::{Announced, FilterAnnouncement, OwnAnnouncements};
 pub(crate) use peers::{AnnouncedDigest, GONE_MS, Peers};
@@ -24,4 +24,46 @@ pub(crate) struct Elsewhere {
 
 pub(crate) fn is_here(target: Target) -> bool {
     target.core != ELSEWHERE
+}
+
+/// The next member in turn. A pod that is `alone` reaches no other pod, so its own members come first.
+pub(crate) fn pick(group: &ShareGroup, is_alone: bool) -> Option<Receiver> {
+    let own = is_alone.then(|| group.pick_online(is_here)).flatten();
+    own.or_else(|| group.pick())
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_mqtt::QoS;
+    use millrace_mqtt::topic::Filter;
+    use millrace_router::{Router, Subscription};
+
+    use super::*;
+
+    #[test]
+    fn a_pod_that_is_alone_picks_its_own_members_and_others_only_if_it_has_none() {
+        let (router, filter) = (Router::new(), Filter { share: Some("g"), filter: "t" });
+        let target = |core, slot| Target { core, slot, generation: 1 };
+        let join = |target| {
+            let (qos, no_local, retain_as_published) = (QoS::AtLeastOnce, false, false);
+            let (persistent, identifier) = (false, 0);
+            let member =
+                Subscription { target, qos, no_local, retain_as_published, persistent, identifier };
+            router.edit(|edit| edit.subscribe(filter, member));
+        };
+        let picked = |is_alone| {
+            let snapshot = router.snapshot();
+            let group = snapshot.group("g", "t").unwrap();
+            let mut slots: Vec<u32> =
+                (0..6).filter_map(|_| pick(group, is_alone)).map(|member| member.target.slot).collect();
+            slots.sort_unstable();
+            slots
+        };
+        join(target(ELSEWHERE, 1));
+        assert_eq!(picked(true), [1; 6]);
+        join(target(0, 2));
+        join(target(1, 3));
+        assert_eq!(picked(true), [2, 2, 2, 3, 3, 3]);
+        assert_eq!(picked(false), [1, 1, 2, 2, 3, 3]);
+    }
 }

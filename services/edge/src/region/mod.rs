@@ -276,9 +276,11 @@ impl PodNetwork {
 
     /// Whether a notice may be missing without a sign of it: sessions then have to poll the store.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.is_pod_missing.load(Ordering::Relaxed)
-            || self.digests.are_others_behind()
-            || !self.fabric.get().is_some_and(Fabric::is_connected)
+        self.is_pod_missing.load(Ordering::Relaxed) || self.digests.are_others_behind() || self.is_alone()
+    }
+
+    pub(crate) fn is_alone(&self) -> bool {
+        !self.fabric.get().is_some_and(Fabric::is_connected)
     }
 
     pub(crate) fn health(&self) -> Option<Health> {

@@ -449,6 +449,47 @@ fn a_pod_without_nats_serves_its_own_clients_and_keeps_every_durable_message() {
     eventually(is_live, || "the pod that was cut off hears nothing".into());
 }
 
+#[test]
+fn a_pod_without_nats_hands_all_messages_of_a_shared_subscription_to_its_own_members() {
+    let Some((pods, relay, _net)) = with_relay(["cut", "two"], 2) else { return };
+    // With a stored group, QoS 0 goes to the members that are online, too.
+    for (round, is_stored) in [false, true].into_iter().enumerate() {
+        let (filter, topic) = (format!("$share/g{round}/s{round}"), format!("s{round}"));
+        if is_stored {
+            crate::steps::subscribe_and_leave(&pods[1], V5, "kept", &[(&filter, QoS::AtLeastOnce)]);
+        }
+        let mut members = [0, 1].map(|pod| {
+            let mut member = Client::connect(&pods[pod], V5, &format!("member {round} {pod}"));
+            member.subscribe(&filter, QoS::AtMostOnce);
+            member.stream().set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            member
+        });
+        let both_get = || {
+            say(&pods[0], QoS::AtMostOnce, &topic, &["one", "two"]);
+            members.iter().all(|member| Packets::of(member).next().is_some())
+        };
+        eventually(both_get, || "the pods do not know each other's members".into());
+        relay.refuse(true);
+        let is_connected = || pods[0].edge.fabric_health().is_some_and(|health| health.connected);
+        eventually(|| !is_connected(), || "the pod does not notice".into());
+        while Packets::of(&members[0]).next().is_some() {}
+        members[0].stream().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let texts: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+        for qos in if is_stored { &[QoS::AtMostOnce][..] } else { &[QoS::AtMostOnce, QoS::AtLeastOnce] } {
+            texts.iter().for_each(|text| say(&pods[0], *qos, &topic, &[text]));
+            let got: Vec<String> = texts.iter().map(|_| text_of(&take(&mut members[0]))).collect();
+            assert_eq!(got, texts, "{qos:?}, with a stored group: {is_stored}");
+        }
+        relay.refuse(false);
+        eventually(is_connected, || "the pod stays cut off".into());
+        know_each_other(&pods);
+    }
+}
+
+fn text_of(message: &Publish<'_>) -> String {
+    String::from_utf8_lossy(message.payload).into_owned()
+}
+
 /// Copies of what a pod committed may come late, or never, while those of others come at once (P3, P4).
 #[test]
 fn messages_of_a_publisher_that_moves_between_pods_come_in_order_to_a_session_on_a_third() {

@@ -8,7 +8,7 @@ use millrace_session::Message;
 
 use crate::connection_id::ConnectionId;
 use crate::deliveries::CommittedMessage;
-use crate::elsewhere::is_here;
+use crate::elsewhere::{is_here, pick};
 use crate::jobs::StoredTraces;
 use crate::mailbox::Mail;
 use crate::routes::Routes;
@@ -109,8 +109,9 @@ impl Writer<'_> {
         message: &Arc<Message>,
         from: Option<ConnectionId>,
     ) {
+        let is_alone = self.shared.region.as_ref().is_some_and(|region| region.is_alone());
         for (id, group) in routes.live_groups(message) {
-            let Some(receiver) = group.pick() else { continue };
+            let Some(receiver) = pick(group, is_alone) else { continue };
             if let (false, Some(region)) = (is_here(receiver.target), &self.shared.region) {
                 region.share(&routes.broker, group, &receiver, message);
                 continue;
