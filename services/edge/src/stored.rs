@@ -111,7 +111,7 @@ mod tests {
         let properties = Properties::from_validated(&properties);
         let clock = Clock::at(1_000_000_000_000);
         let message = Message::new("a".into(), QoS::AtLeastOnce, true, properties, b"21", 5_000);
-        let stored = retained("a", &record::encode(&message, false, &clock)).unwrap();
+        let stored = retained("a", &record::encode(&message, &clock)).unwrap();
         assert_eq!((stored.qos, &stored.payload[..]), (1, &b"21"[..]));
         assert_eq!(stored.expires_at_ms, Some(1_000_000_065_000));
         let properties: Vec<_> =

@@ -34,14 +34,8 @@ const AT_ONCE: u8 = 16;
 const ONLY_LIVE: u8 = 32;
 const BY_PASSWORD: u8 = 64;
 
-/// `is_shared`: other pods use the store, and one of the version before this one would take the publisher for properties.
-/// So the record does not name it.
-pub(crate) fn encode(message: &Message, is_shared: bool, clock: &Clock) -> Vec<u8> {
-    encode_from(message, named(message, is_shared), clock)
-}
-
-fn named(message: &Message, is_shared: bool) -> u64 {
-    if is_shared { 0 } else { message.publisher() }
+pub(crate) fn encode(message: &Message, clock: &Clock) -> Vec<u8> {
+    encode_from(message, message.publisher(), clock)
 }
 
 fn encode_from(message: &Message, publisher: u64, clock: &Clock) -> Vec<u8> {
@@ -112,9 +106,9 @@ pub(crate) fn decode_entry(bytes: &[u8], clock: &Clock) -> Option<(Message, u64)
 }
 
 /// Encodes a will. Its expiry interval has not begun, so a clock at 0 encodes the interval itself.
-pub(crate) fn encode_will(message: &Message, is_shared: bool, by_password: bool) -> Vec<u8> {
+pub(crate) fn encode_will(message: &Message, by_password: bool) -> Vec<u8> {
     let mut out = Vec::new();
-    with_topic(message, named(message, is_shared), &Clock::at(0), &mut out);
+    with_topic(message, message.publisher(), &Clock::at(0), &mut out);
     if by_password && let Some(flags) = out.get_mut(flags_at(message.topic().len())) {
         *flags |= BY_PASSWORD;
     }
@@ -169,13 +163,13 @@ mod tests {
                 (QoS::ExactlyOnce, true, b"yy"),
             ] {
                 let message = Message::new("a/b".into(), qos, retain, properties, payload, 10);
-                let bytes = encode(&message, false, &clock);
+                let bytes = encode(&message, &clock);
                 assert_eq!(decode("a/b".into(), &bytes, &clock).as_ref(), Some(&message));
                 for cut in 0..HEAD {
                     assert_eq!(decode("a/b".into(), &bytes[..cut], &clock), None);
                 }
                 let named = message.published_by(publisher("me"));
-                let bytes = encode(&named, false, &clock);
+                let bytes = encode(&named, &clock);
                 let read = decode("a/b".into(), &bytes, &clock).unwrap();
                 assert_eq!((read.publisher(), &read), (publisher("me"), &named));
                 assert_eq!(decode("a/b".into(), &bytes[..HEAD + 7], &clock), None);
@@ -195,7 +189,7 @@ mod tests {
         assert_eq!(decode_entry(&bytes, &clock), Some((message, publisher("me"))));
         assert_eq!(decode_entry(&bytes[..20], &clock), None);
         let will = Message::new("w".into(), QoS::AtLeastOnce, false, properties, b"gone", 0);
-        let read = decode_will(&encode_will(&will.published_by(publisher("me")), false, false)).unwrap();
+        let read = decode_will(&encode_will(&will.published_by(publisher("me")), false)).unwrap();
         assert_eq!((read.expires_at_ms(), read.payload()), (Some(60_000), &b"gone"[..]));
         assert_eq!(read.publisher(), publisher("me"));
         let mut at_once = Vec::new();
@@ -204,7 +198,7 @@ mod tests {
         for (properties, expires_at) in [(at_once, Some(0)), (Properties::EMPTY, None)] {
             let will = Message::new("w".into(), QoS::AtLeastOnce, true, properties, b"gone", 0);
             for by_password in [false, true] {
-                let bytes = encode_will(&will, false, by_password);
+                let bytes = encode_will(&will, by_password);
                 let read = decode_will(&bytes).unwrap();
                 assert_eq!((read.expires_at_ms(), is_will_by_password(&bytes)), (expires_at, by_password));
                 assert_eq!((read.qos(), read.retain(), read.topic()), (will.qos(), true, will.topic()));
@@ -220,7 +214,7 @@ mod tests {
         Property::MessageExpiryInterval(60).encode(&mut properties);
         let properties = Properties::from_validated(&properties);
         let message = Message::new("a".into(), QoS::AtMostOnce, true, properties, b"x", 5_000);
-        let bytes = encode(&message, false, &before);
+        let bytes = encode(&message, &before);
         for (later_ms, expired) in [(1_030_000, false), (1_100_000, true)] {
             let message = decode("a".into(), &bytes, &Clock::at(later_ms)).unwrap();
             assert_eq!(message.is_expired(1), expired, "{later_ms}");

@@ -103,7 +103,7 @@ mod tests {
     }
 
     fn store(shared: &StoreContext, broker: BrokerId, message: &Message) {
-        let body = record::encode(message, true, &shared.clock).into();
+        let body = record::encode(message, &shared.clock).into();
         shared.run(&async |tx| retained::set(tx, broker, message.topic().as_bytes(), &body).await);
     }
 

@@ -283,7 +283,7 @@ mod tests {
         fn publish(&mut self, topic: &str, payload: &str) {
             let message =
                 Message::new(topic.into(), QoS::AtLeastOnce, true, Properties::EMPTY, payload.as_bytes(), 0);
-            let body: Bytes = record::encode(&message, true, &self.clock).into();
+            let body: Bytes = record::encode(&message, &self.clock).into();
             let version = block_on(async {
                 let write = async |tx: millrace_storage::Transaction| match payload {
                     "" => retained::clear(&tx, BROKER, topic.as_bytes()).await,

@@ -30,6 +30,7 @@ mod inflight;
 mod key_sets;
 mod leases;
 mod limits;
+mod no_local;
 mod one_open;
 mod order;
 mod pods;

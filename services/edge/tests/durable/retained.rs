@@ -337,21 +337,24 @@ fn a_server_starts_with_as_many_retained_messages_as_fit_and_says_so_to_subscrib
 #[test]
 fn no_local_leaves_out_what_a_client_retained_before_a_restart() {
     //= [MQTT-3.8.3-3] v5
-    let database = Database::memory();
-    let start = || Server::on(&database, |_| ());
-    let server = start();
-    for (client, topic) in [("ann", "t/own"), ("bob", "t/bobs")] {
-        let mut client = Client::connect(&server, Version::V5, client);
-        client.publish(retained(publish_qos(QoS::AtLeastOnce, 1, topic, b"x")));
-    }
-    server.edge.shutdown(Duration::from_secs(5));
-    let server = start();
-    let options = SubscribeOptions { no_local: true, qos: QoS::AtLeastOnce, ..SubscribeOptions::default() };
-    for request in [crate::common::connect(Version::V5, "ann"), lasting(Version::V5, "ann")] {
-        let mut ann = Client::open(&server, request);
-        ann.subscribe_all(&[("t/+", options)], millrace_mqtt::Properties::EMPTY);
-        assert_eq!(ann.recv_publish().topic, "t/bobs");
-        ann.expect_nothing();
-        ann.disconnect();
+    for is_pod in [false, true] {
+        let database = Database::memory();
+        let start = || Server::on(&database, |config| config.pod = is_pod.then(|| "pod".into()));
+        let server = start();
+        for (client, topic) in [("ann", "t/own"), ("bob", "t/bobs")] {
+            let mut client = Client::connect(&server, Version::V5, client);
+            client.publish(retained(publish_qos(QoS::AtLeastOnce, 1, topic, b"x")));
+        }
+        server.edge.shutdown(Duration::from_secs(5));
+        let server = start();
+        let options =
+            SubscribeOptions { no_local: true, qos: QoS::AtLeastOnce, ..SubscribeOptions::default() };
+        for request in [crate::common::connect(Version::V5, "ann"), lasting(Version::V5, "ann")] {
+            let mut ann = Client::open(&server, request);
+            ann.subscribe_all(&[("t/+", options)], millrace_mqtt::Properties::EMPTY);
+            assert_eq!(ann.recv_publish().topic, "t/bobs");
+            ann.expect_nothing();
+            ann.disconnect();
+        }
     }
 }

@@ -78,7 +78,7 @@ impl Applier<'_> {
         let topic = topic.as_bytes();
         match message {
             Some(message) => {
-                let record = record::encode(message, self.shared.is_shared, &self.shared.clock).into();
+                let record = record::encode(message, &self.shared.clock).into();
                 retained::set(self.tx, broker.id, topic, &record).await
             }
             None => retained::clear(self.tx, broker.id, topic).await,
@@ -226,7 +226,7 @@ mod tests {
         let will = Message::new("t".into(), QoS::AtLeastOnce, true, Properties::EMPTY, &[b'x'; 1_000], 0);
         shared.limits.retained_bytes_max = 1_800;
         let broker = Arc::new(Broker::new(id, "default", 1));
-        let body = record::encode_will(&will, true, false);
+        let body = record::encode_will(&will, false);
         let attempt = |is_retry| {
             shared.run(&async |tx| {
                 let applier = Applier::new(tx, &shared, is_retry);

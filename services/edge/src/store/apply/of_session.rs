@@ -49,7 +49,7 @@ impl Applier<'_> {
             return Ok(WriteOutcome::Elsewhere(owner));
         }
         let will_body = attach.will.as_ref().map(|(will, _)| {
-            Bytes::from(record::encode_will(will, self.shared.is_shared, attach.by_password))
+            Bytes::from(record::encode_will(will, attach.by_password))
         });
         let will_bytes = will_body.as_ref().map_or(0, Bytes::len) as u64;
         if let Some(limit) = self.reaches(attach, id, old.as_ref(), will_bytes).await? {

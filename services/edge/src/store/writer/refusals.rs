@@ -357,7 +357,7 @@ mod tests {
             if lags {
                 writer.refuse_job(publish(&shared, &broker, b"refused"), Why::Passing);
             }
-            let body = record::encode_will(&message(b"gone"), false, false).into();
+            let body = record::encode_will(&message(b"gone"), false).into();
             let session = SessionId { broker: id, client: b"ann" };
             shared.run(&async |tx| {
                 let will = Some(sessions::PendingWill { delay_s: 0, body: Bytes::clone(&body) });

@@ -188,7 +188,7 @@ mod tests {
             let (engine, database) = ScriptedEngine::new();
             let (shared, id) = StoreContext::with_broker_on(database, false);
             let will = will.map(|will| {
-                let body = record::encode_will(&will, false, false).into();
+                let body = record::encode_will(&will, false).into();
                 sessions::PendingWill { delay_s: 0, body }
             });
             let epoch = shared.run(&async |tx| {
