@@ -365,6 +365,7 @@ impl Core {
             check: None,
             exchange: None,
             authentication_data: None,
+            asker: None,
         })
     }
 

@@ -196,6 +196,8 @@ pub(crate) struct ConnectRequest {
     pub(crate) exchange: Option<ExchangeInProgress>,
     /// The authentication data of the CONNACK, from a finished SCRAM exchange.
     pub(crate) authentication_data: Option<Box<[u8]>>,
+    /// While the store is asked for the session and the client is there, see [`crate::jobs::AttachWrite`].
+    pub(crate) asker: Option<Arc<()>>,
 }
 
 pub(crate) struct ExchangeInProgress {

@@ -271,9 +271,14 @@ impl Core {
 
     /// Ends a connection whose client has closed it during authentication: nobody waits for the answer.
     pub(super) fn end_if_gone(&mut self, slot: u32) {
-        let Some(connection) = self.connections.get(slot as usize) else { return };
-        if connection.read_closed && connection.is_being_checked() {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        if !connection.read_closed {
+            return;
+        }
+        if connection.is_being_checked() {
             self.end(slot, ConnectionEnd::Lost, true);
+        } else if let Some(request) = &mut connection.pending {
+            request.asker = None;
         }
     }
 

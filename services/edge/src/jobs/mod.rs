@@ -9,9 +9,10 @@ pub(crate) mod replay;
 mod shared;
 mod subscribe;
 
-use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Weak};
 
+use bytes::Bytes;
 use millrace_layers::sessions::{KeepWill, SessionId};
 use millrace_layers::streams::StreamId;
 use millrace_layers::subscriptions::StoredSubscription;
@@ -171,10 +172,31 @@ pub(crate) struct AttachWrite {
     pub(crate) user: Option<Box<str>>,
     /// Whether the client has a connect token: it may use neither another user's session nor one without a user.
     pub(crate) is_visitor: bool,
-    /// When the owner was asked to release the session, in milliseconds of the process; 0: not asked.
-    pub(crate) asked_at: u64,
+    /// The owner that was asked to release the session.
+    pub(crate) asked: Option<AskedOwner>,
     /// When the writer tries again, in milliseconds of the process.
     pub(crate) ask_at: u64,
+    /// The CONNECT holds the other end. Once its client is gone, it takes nothing from another pod by force, and asks no other owner.
+    pub(crate) asker: Weak<()>,
+}
+
+pub(crate) struct AskedOwner {
+    pub(crate) owner: Bytes,
+    pub(crate) epoch: u64,
+    /// In milliseconds of the process.
+    pub(crate) at_ms: u64,
+}
+
+impl AttachWrite {
+    /// When the present owner was asked; another owner, or another connection of the same one, has not been.
+    pub(crate) fn asked_at(&self, owner: &[u8], epoch: u64) -> Option<u64> {
+        let asked = self.asked.as_ref().filter(|asked| *asked.owner == *owner && asked.epoch == epoch);
+        asked.map(|asked| asked.at_ms)
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.asker.strong_count() == 0
+    }
 }
 
 #[derive(Default)]

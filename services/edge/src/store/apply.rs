@@ -145,8 +145,8 @@ pub(super) enum WriteOutcome {
     Refused(LayerError),
     Unstored,
     Attached(Box<AttachedSession>),
-    /// Another pod has the session, and finds a notice that it must release it.
-    Elsewhere(Bytes),
+    /// Another pod has the session under this epoch, and finds a notice that it must release it.
+    Elsewhere(Bytes, u64),
     OfAnotherUser,
     OverLimit(Limit),
     /// One result for each filter, `None` for a refused one.

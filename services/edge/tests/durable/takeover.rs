@@ -4,9 +4,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use millrace_layers::sessions::{self, Attach, SessionId};
+use millrace_layers::{Store, pods};
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{Packet, QoS, ReasonCode, SubscribeOptions};
-use millrace_storage::Database;
+use millrace_storage::{Database, Read, block_on};
 
 use crate::away::{Far, Mended, Way, named};
 use crate::common::{Client, Server, connect, publish_qos};
@@ -278,4 +280,81 @@ fn of_many_connects_that_wait_for_one_session_the_oldest_are_refused() {
     }
     assert_eq!(last.recv_connack().reason, ReasonCode::SUCCESS);
     last.ping();
+}
+
+/// A session whose pod does not answer.
+struct OfSlowPod {
+    store: Store,
+    broker: u64,
+}
+
+impl OfSlowPod {
+    fn new(database: &Database) -> Self {
+        let store = Store::new(database.clone());
+        let broker = block_on(store.ensure_broker(b"default")).unwrap().id;
+        let new = Self { store, broker };
+        new.attach();
+        new
+    }
+
+    fn id(&self) -> SessionId<'_> {
+        SessionId { broker: self.broker, client: b"ann" }
+    }
+
+    /// The client connects to that pod. Gives the epoch.
+    fn attach(&self) -> u64 {
+        let (owner, now_ms) = ("slow".into(), crate::pods::now_ms());
+        let request = Attach { owner, clean: false, expiry_s: 3600, now_ms, will: None, details: None };
+        let attach = self
+            .store
+            .run(async |tx| Ok(sessions::attach(&tx, self.id(), request.clone()).await?.epoch));
+        block_on(attach).unwrap()
+    }
+
+    fn owner(&self) -> (Vec<u8>, u64) {
+        let read = self.store.run(async |tx| sessions::get(&tx, self.id(), Read::Snapshot).await);
+        let record = block_on(read).unwrap().unwrap();
+        (record.owner.to_vec(), record.epoch)
+    }
+
+    /// Waits until the pod is asked to release the session that it has under this epoch.
+    fn wait_until_asked(&self, epoch: u64) {
+        let notices = || block_on(self.store.run(async |tx| pods::lost_sessions(&tx, b"slow", 10).await));
+        let is_asked = || notices().unwrap().iter().any(|lost| lost.epoch == epoch);
+        eventually(is_asked, || format!("the pod is not asked for epoch {epoch}"));
+    }
+}
+
+#[test]
+fn a_connect_whose_client_is_gone_takes_no_session_from_another_pod_by_force() {
+    for comes_back in [false, true] {
+        let database = Database::memory();
+        let session = OfSlowPod::new(&database);
+        let server = crate::region::pod_at(&database, "one", 1, None);
+        let mut gone = Client::raw(&server);
+        gone.send(&Packet::Connect(lasting(V5, "ann")));
+        session.wait_until_asked(session.owner().1);
+        drop(gone);
+        if comes_back {
+            session.attach();
+        }
+        let before = session.owner();
+        expect_gone(&server, 1);
+        assert_eq!(session.owner(), before, "it comes back to its pod: {comes_back}");
+    }
+}
+
+#[test]
+fn a_pod_has_its_time_to_release_a_session_that_its_client_has_just_taken_again() {
+    let database = Database::memory();
+    let session = OfSlowPod::new(&database);
+    let server = crate::region::pod_at(&database, "one", 1, None);
+    let mut client = Client::raw(&server);
+    client.send(&Packet::Connect(lasting(V5, "ann")));
+    session.wait_until_asked(session.owner().1);
+    let epoch = session.attach();
+    let since = crate::tools::now();
+    session.wait_until_asked(epoch);
+    assert_eq!(client.recv_connack().reason, ReasonCode::SUCCESS);
+    assert!(since.elapsed() > Duration::from_secs(2), "{:?}", since.elapsed());
 }

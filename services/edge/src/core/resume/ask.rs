@@ -23,7 +23,7 @@ impl Core {
         &mut self,
         slot: u32,
         broker: &Arc<Broker>,
-        request: ConnectRequest,
+        mut request: ConnectRequest,
     ) {
         let (id, client) = (self.id_of(slot), request.client_id.clone());
         let session = (broker.id, client.clone());
@@ -34,6 +34,7 @@ impl Core {
             self.connections[slot as usize].pending = Some(Box::new(request));
             return self.refuse_overtaken(broker, oldest);
         }
+        request.asker = (!self.connections[slot as usize].read_closed).then(Arc::default);
         let attach = AttachWrite {
             broker: broker.clone(),
             client,
@@ -44,8 +45,9 @@ impl Core {
             by_password: request.is_by_password(),
             user: request.proven_user().map(Into::into),
             is_visitor: request.is_visitor(),
-            asked_at: 0,
+            asked: None,
             ask_at: 0,
+            asker: request.asker.as_ref().map(Arc::downgrade).unwrap_or_default(),
         };
         let attaching = Attaching { waiting: VecDeque::new(), claim: request.claim.clone() };
         self.connects.attaching.insert(session, attaching);

@@ -44,9 +44,9 @@ impl Applier<'_> {
             return Ok(WriteOutcome::OfAnotherUser);
         }
         if self.shared.is_shared
-            && let Some(owner) = self.elsewhere(attach, id, old.as_ref())?
+            && let Some((owner, epoch)) = self.elsewhere(attach, id, old.as_ref())?
         {
-            return Ok(WriteOutcome::Elsewhere(owner));
+            return Ok(WriteOutcome::Elsewhere(owner, epoch));
         }
         let will_body = attach.will.as_ref().map(|(will, _)| {
             Bytes::from(record::encode_will(will, attach.by_password))
@@ -158,23 +158,27 @@ impl Applier<'_> {
         Ok((will_bytes > former).then_some(Limit::BrokerWills))
     }
 
-    /// Returns the other pod that has the session. That pod should release it first, so that messages in flight come
+    /// Returns the other pod that has the session, and its epoch. That pod should release it first, so that messages in flight come
     /// with it. After a time limit the session is taken over; the epoch then keeps the old owner from writing.
     fn elsewhere(
         &self,
         attach: &AttachWrite,
         id: SessionId<'_>,
         old: Option<&sessions::SessionRecord>,
-    ) -> Result<Option<Bytes>, LayerError> {
+    ) -> Result<Option<(Bytes, u64)>, LayerError> {
         let Some(record) = old.filter(|record| !record.is_detached()) else { return Ok(None) };
-        let waited_ms = self.shared.clock.now().saturating_sub(attach.asked_at);
-        if *record.owner == *self.shared.owner || attach.asked_at > 0 && waited_ms > HAND_OVER_MS {
+        if *record.owner == *self.shared.owner {
             return Ok(None);
         }
-        if attach.asked_at == 0 {
+        let asked_at = attach.asked_at(&record.owner, record.epoch);
+        let is_over = |at_ms| self.shared.clock.now().saturating_sub(at_ms) > HAND_OVER_MS;
+        if asked_at.is_some_and(is_over) && !attach.is_gone() {
+            return Ok(None);
+        }
+        if asked_at.is_none() && (attach.asked.is_none() || !attach.is_gone()) {
             pods::notify_lost(self.tx, &record.owner, id, record.epoch)?;
         }
-        Ok(Some(record.owner.clone()))
+        Ok(Some((record.owner.clone(), record.epoch)))
     }
 
     /// Ends a session wherever it is: another pod that has it is notified, and closes its connection.
@@ -193,7 +197,7 @@ impl Applier<'_> {
             self.will_of(&purge.broker, (id.client, &record.details), &will).await?;
         }
         self.note_changes(&purge.broker, before.iter().map(|subscription| &*subscription.filter)).await?;
-        Ok(if is_elsewhere { WriteOutcome::Elsewhere(record.owner) } else { WriteOutcome::Done })
+        Ok(if is_elsewhere { WriteOutcome::Elsewhere(record.owner, record.epoch) } else { WriteOutcome::Done })
     }
 
     pub(super) async fn read_ids(

@@ -244,7 +244,9 @@ impl Core {
             return self.connect(turn, from, client, (clean, expiry_s), will);
         }
         let Some(local) = self.locals.get_mut(&from) else { return };
-        local.is_cut |= matches!(packet, ToServer::Closed);
+        if matches!(packet, ToServer::Closed) {
+            (local.is_cut, local.asker) = (true, None);
+        }
         if !local.is_open() {
             return;
         }

@@ -34,6 +34,8 @@ pub(super) struct Local {
     is_open: bool,
     /// The client is gone.
     pub(super) is_cut: bool,
+    /// See [`crate::jobs::AttachWrite`]; `None` once the client is gone.
+    pub(super) asker: Option<Arc<()>>,
     pub(super) expiry_s: u32,
     pub(super) has_will: bool,
     epoch: u64,
@@ -70,6 +72,7 @@ impl Local {
             number,
             is_open: false,
             is_cut: false,
+            asker: Some(Arc::default()),
             expiry_s,
             has_will,
             epoch: 0,

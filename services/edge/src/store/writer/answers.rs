@@ -10,11 +10,10 @@ use millrace_storage::Versionstamp;
 
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
-use crate::jobs::FoundInFlight;
-use crate::jobs::PageReader;
+use crate::jobs::{AskedOwner, FoundInFlight, PageReader};
 use crate::mailbox::Mail;
 use crate::metrics::BrokerCounters;
-use crate::store::apply::{Applied, IndexChange, WriteOutcome};
+use crate::store::apply::{Applied, HAND_OVER_MS, IndexChange, WriteOutcome};
 use crate::store::bugs::{WriterBug, has_bug};
 use crate::store::costs::cost;
 use crate::store::duties::Duty;
@@ -277,7 +276,7 @@ impl Writer<'_> {
     fn answer_purge(&self, purge: &Purge, outcome: WriteOutcome) {
         let answer = match outcome {
             WriteOutcome::Done => Ok(true),
-            WriteOutcome::Elsewhere(owner) => {
+            WriteOutcome::Elsewhere(owner, _) => {
                 self.notify(&owner);
                 Ok(true)
             }
@@ -326,13 +325,22 @@ impl Writer<'_> {
                 attach.broker.has_sessions.fetch_or(attached.epoch != 0, Ordering::Relaxed);
                 self.attached(&attach.broker, attach.connection, attached);
             }
-            WriteOutcome::Elsewhere(owner) => {
-                let now_ms = self.shared.clock.now().max(1);
-                if attach.asked_at == 0 {
-                    self.notify(&owner);
-                    attach.asked_at = now_ms;
+            WriteOutcome::Elsewhere(owner, epoch) => {
+                let now_ms = self.shared.clock.now();
+                let asked_at = attach.asked_at(&owner, epoch);
+                let waits = match &attach.asked {
+                    Some(_) if attach.is_gone() => asked_at.is_some_and(|at_ms| now_ms - at_ms <= HAND_OVER_MS),
+                    _ => true,
+                };
+                if !waits {
+                    return self.answer_attach(attach, WriteOutcome::Unstored);
                 }
-                attach.ask_at = ask_again_at(attach.asked_at, now_ms);
+                let asked_at = asked_at.unwrap_or_else(|| {
+                    self.notify(&owner);
+                    attach.asked = Some(AskedOwner { owner, epoch, at_ms: now_ms });
+                    now_ms
+                });
+                attach.ask_at = ask_again_at(asked_at, now_ms);
                 self.waiting.push(Job { write: Write::Attach(attach), ack: None });
             }
             WriteOutcome::OfAnotherUser => {

@@ -262,8 +262,9 @@ mod tests {
             by_password: false,
             user: None,
             is_visitor: false,
-            asked_at: 0,
+            asked: None,
             ask_at: 0,
+            asker: std::sync::Weak::new(),
         };
         process.write_with_failed_fsync(Write::Attach(Box::new(attach)));
         assert_eq!(streams(), 0);

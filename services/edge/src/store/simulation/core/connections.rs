@@ -22,6 +22,7 @@ impl Core {
     ) {
         let local = Local::new(client, from, expiry_s, will.is_some());
         let client: Arc<str> = local.client_id(turn.world).into();
+        let asker = local.asker.as_ref().map(Arc::downgrade).unwrap_or_default();
         self.locals.insert(from, local);
         self.ask(turn, Asked::Attach(from));
         let will = will.map(|will| (will_message(will), will.delay_s));
@@ -35,8 +36,9 @@ impl Core {
             by_password: false,
             user: None,
             is_visitor: false,
-            asked_at: 0,
+            asked: None,
             ask_at: 0,
+            asker,
         };
         self.jobs.push(Job { write: Write::Attach(Box::new(attach)), ack: None });
     }
@@ -49,8 +51,11 @@ impl Core {
     ) {
         let Some(local) = self.locals.get_mut(&number) else { return };
         let Some((attached, page)) = attached else {
-            self.locals.remove(&number);
-            return turn.world.send_down(number, ToClient::Closed);
+            let is_cut = self.locals.remove(&number).is_some_and(|local| local.is_cut);
+            return match is_cut {
+                true => turn.world.forget_connection(number),
+                false => turn.world.send_down(number, ToClient::Closed),
+            };
         };
         if local.is_cut {
             self.locals.remove(&number);
