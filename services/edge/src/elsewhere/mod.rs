@@ -47,8 +47,7 @@ mod tests {
         let join = |target| {
             let (qos, no_local, retain_as_published) = (QoS::AtLeastOnce, false, false);
             let (persistent, identifier) = (false, 0);
-            let member =
-                Subscription { target, qos, no_local, retain_as_published, persistent, identifier };
+            let member = Subscription { target, qos, no_local, retain_as_published, persistent, identifier };
             router.edit(|edit| edit.subscribe(filter, member));
         };
         let picked = |is_alone| {

@@ -305,9 +305,8 @@ impl OfSlowPod {
     fn attach(&self) -> u64 {
         let (owner, now_ms) = ("slow".into(), crate::pods::now_ms());
         let request = Attach { owner, clean: false, expiry_s: 3600, now_ms, will: None, details: None };
-        let attach = self
-            .store
-            .run(async |tx| Ok(sessions::attach(&tx, self.id(), request.clone()).await?.epoch));
+        let attach =
+            self.store.run(async |tx| Ok(sessions::attach(&tx, self.id(), request.clone()).await?.epoch));
         block_on(attach).unwrap()
     }
 

@@ -286,8 +286,7 @@ mod tests {
         let broker = shared.open("default").unwrap().unwrap();
         let session = SessionId { broker: id, client: b"member" };
         let will = Message::new("will".into(), QoS::AtLeastOnce, false, Properties::EMPTY, b"gone", 0);
-        let will =
-            sessions::PendingWill { delay_s: 0, body: record::encode_will(&will, false).into() };
+        let will = sessions::PendingWill { delay_s: 0, body: record::encode_will(&will, false).into() };
         let (owner, details) = (Bytes::from_static(b"pod"), None);
         let attach =
             sessions::Attach { owner, clean: true, expiry_s: 9, now_ms: 1, will: Some(will), details };

@@ -48,9 +48,8 @@ impl Applier<'_> {
         {
             return Ok(WriteOutcome::Elsewhere(owner, epoch));
         }
-        let will_body = attach.will.as_ref().map(|(will, _)| {
-            Bytes::from(record::encode_will(will, attach.by_password))
-        });
+        let will_body =
+            attach.will.as_ref().map(|(will, _)| Bytes::from(record::encode_will(will, attach.by_password)));
         let will_bytes = will_body.as_ref().map_or(0, Bytes::len) as u64;
         if let Some(limit) = self.reaches(attach, id, old.as_ref(), will_bytes).await? {
             return Ok(WriteOutcome::OverLimit(limit));
@@ -197,7 +196,11 @@ impl Applier<'_> {
             self.will_of(&purge.broker, (id.client, &record.details), &will).await?;
         }
         self.note_changes(&purge.broker, before.iter().map(|subscription| &*subscription.filter)).await?;
-        Ok(if is_elsewhere { WriteOutcome::Elsewhere(record.owner, record.epoch) } else { WriteOutcome::Done })
+        Ok(if is_elsewhere {
+            WriteOutcome::Elsewhere(record.owner, record.epoch)
+        } else {
+            WriteOutcome::Done
+        })
     }
 
     pub(super) async fn read_ids(

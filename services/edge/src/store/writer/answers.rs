@@ -329,7 +329,9 @@ impl Writer<'_> {
                 let now_ms = self.shared.clock.now();
                 let asked_at = attach.asked_at(&owner, epoch);
                 let waits = match &attach.asked {
-                    Some(_) if attach.is_gone() => asked_at.is_some_and(|at_ms| now_ms - at_ms <= HAND_OVER_MS),
+                    Some(_) if attach.is_gone() => {
+                        asked_at.is_some_and(|at_ms| now_ms - at_ms <= HAND_OVER_MS)
+                    }
                     _ => true,
                 };
                 if !waits {
