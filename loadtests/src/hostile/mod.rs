@@ -26,8 +26,7 @@ use crate::failure::{Failure, Outcome};
 use attacks::Attack;
 use report::{Row, Verdict};
 
-/// What the server does not withstand yet: an attack and a check that it breaks, a line each. It is shown, and does not fail the
-/// run.
+/// Attacks that the server does not withstand yet, each with a check that it breaks. They are shown, and do not fail the run.
 const KNOWN: &str = include_str!("known.txt");
 
 /// Attempts of an attack in the short version, because other work on a CI machine can make friendly

@@ -71,6 +71,13 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    fn check_kills(&self, made: u32) -> Outcome<()> {
+        if made * 4 < self.kills {
+            return Err(Failure::NoVerdict(format!("only {made} of {} kills fitted the time", self.kills)));
+        }
+        Ok(())
+    }
+
     /// Removes the violations that the planned failures cause in a correct server.
     pub(crate) fn excuse(&self, verdict: &mut Verdict) {
         if self.hazards.moves_clock() {
@@ -194,19 +201,21 @@ impl Run {
         if plan.kills == 0 {
             self.until(plan.calm_ms, |_| false)?;
         }
-        if self.home.hazards.as_ref().map_or(Ok(false), Hazards::catch_up)? {
-            // A restart, because only then the server reads the new time of day.
-            self.kill()?;
-            self.start()?;
-        }
-        if let Some(hazards) = &self.home.hazards {
-            hazards.heal()?;
-        }
+        self.heal()?;
         let verdict = self.finish(plan)?;
         if let Some(hazards) = &mut self.home.hazards {
             hazards.finish()?;
         }
         Ok(verdict)
+    }
+
+    fn heal(&mut self) -> Outcome<()> {
+        if self.home.hazards.as_ref().map_or(Ok(false), Hazards::catch_up)? {
+            // A restart, because only then the server reads the new time of day.
+            self.kill()?;
+            self.start()?;
+        }
+        self.home.hazards.as_ref().map_or(Ok(()), Hazards::heal)
     }
 
     fn start(&mut self) -> Outcome<u64> {

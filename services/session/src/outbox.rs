@@ -245,7 +245,6 @@ impl Outbox {
     ) -> Vec<(PacketId, OutboxEntry)> {
         let mut begun = Vec::new();
         for slot in &mut self.slots {
-            // The store gets the packet ids of QoS 2 alone.
             let is_begun = slot.never_sent
                 && !self.reserved.contains(&slot.id)
                 && matches!(&slot.state, SlotState::Published(entry) if entry.qos == QoS::ExactlyOnce && wanted(entry));

@@ -251,8 +251,7 @@ impl<'s> Writer<'s> {
         match result {
             Ok((applied, stamp)) => {
                 beside.iter().for_each(|beside| self.duties.note_beside(beside));
-                // A checkpoint is also written to a disk that is nearly full.
-                if is_written && batch.iter().any(|job| !matches!(job.write, Write::Checkpoint(_))) {
+                if is_written && !batch.iter().all(Job::needs_no_room) {
                     self.log(None);
                 }
                 let rest = batch.split_off(applied.outcomes.len().min(batch.len()));
@@ -272,15 +271,10 @@ impl<'s> Writer<'s> {
                 self.put_off(batch);
                 return false;
             }
-            // A nearly full disk accepts only what needs no room, in a transaction without others.
             Err(LayerError::Store(StoreError::DiskFull { .. }))
                 if batch.len() > 1 && batch.iter().any(Job::needs_no_room) =>
             {
-                let (mut small, mut rest): (Vec<Job>, Vec<Job>) =
-                    batch.into_iter().partition(Job::needs_no_room);
-                if rest.is_empty() {
-                    rest = small.split_off(small.len() / 2);
-                }
+                let (rest, small) = apart_by_room(batch);
                 self.write_one_after_other(rest, small, contention);
             }
             // A job that cannot be written must not fail the others of its batch, so the batch is split.
@@ -384,6 +378,15 @@ impl<'s> Writer<'s> {
         self.probe_full_members();
         self.serve_groups();
     }
+}
+
+/// A nearly full disk accepts only what needs no room, in a transaction without others.
+fn apart_by_room(batch: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
+    let (mut rest, mut small): (Vec<Job>, Vec<Job>) = batch.into_iter().partition(|job| !job.needs_no_room());
+    if rest.is_empty() {
+        rest = small.split_off(small.len() / 2);
+    }
+    (rest, small)
 }
 
 pub(super) fn writes_nothing(write: &Write) -> bool {

@@ -476,7 +476,9 @@ fn a_pod_without_nats_hands_all_messages_of_a_shared_subscription_to_its_own_mem
         members[0].stream().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let texts: Vec<String> = (0..20).map(|number| number.to_string()).collect();
         for qos in if is_stored { &[QoS::AtMostOnce][..] } else { &[QoS::AtMostOnce, QoS::AtLeastOnce] } {
-            texts.iter().for_each(|text| say(&pods[0], *qos, &topic, &[text]));
+            for text in &texts {
+                say(&pods[0], *qos, &topic, &[text]);
+            }
             let got: Vec<String> = texts.iter().map(|_| text_of(&take(&mut members[0]))).collect();
             assert_eq!(got, texts, "{qos:?}, with a stored group: {is_stored}");
         }

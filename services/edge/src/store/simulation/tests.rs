@@ -128,6 +128,7 @@ fn an_ignored_filter_of_another_pod_is_found() {
 }
 
 #[test]
+#[ignore = "runs with `make simulate-writer`: found with seed 17"]
 fn filters_that_nobody_watched_are_found() {
     finds(WriterBug::TrustsUnwatched, Plan::pods);
 }
