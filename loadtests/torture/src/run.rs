@@ -189,12 +189,7 @@ impl Run {
             ));
             if now_ms > plan.ends_ms {
                 say("the time is over");
-                if kill * 4 < plan.kills {
-                    return Err(Failure::NoVerdict(format!(
-                        "only {kill} of {} kills fitted the time",
-                        plan.kills
-                    )));
-                }
+                plan.check_kills(kill)?;
                 break;
             }
         }
