@@ -182,7 +182,7 @@ impl Core {
         }
         self.check_late(slot);
         if let Some(user) = old_password {
-            self.close_for_old_password(slot, user);
+            self.close_for_old_password(slot, &user);
         }
     }
 

@@ -33,8 +33,8 @@ impl Core {
     }
 
     /// For a client whose CONNECT was checked against a file before the last one.
-    pub(super) fn close_for_old_password(&mut self, slot: u32, user: Arc<str>) {
-        let users = Arc::from([Box::from(&*user)]);
+    pub(super) fn close_for_old_password(&mut self, slot: u32, user: &str) {
+        let users = Arc::from([Box::from(user)]);
         let change = FilesChange { users, slots: [slot].into(), generation: self.generation };
         self.unfinished.slices.files.push_back(change);
     }
