@@ -131,6 +131,21 @@ pub fn notify_lost(tx: &Transaction, pod: &[u8], session: SessionId<'_>, epoch: 
     Ok(tx.set(key, Bytes::copy_from_slice(&epoch.to_be_bytes()))?)
 }
 
+/// Notifies a pod of a session that it has lost without a release, and makes its transactions that [`watch_losses`] conflict.
+pub fn take_away(tx: &Transaction, pod: &[u8], session: SessionId<'_>, epoch: u64) -> LayerResult<()> {
+    notify_lost(tx, pod, session, epoch)?;
+    Ok(tx.add_write_conflict_range(losses(pod))?)
+}
+
+pub fn watch_losses(tx: &Transaction, pod: &[u8]) -> LayerResult<()> {
+    Ok(tx.add_read_conflict_range(losses(pod))?)
+}
+
+fn losses(pod: &[u8]) -> KeyRange {
+    let key = notices(pod);
+    KeyRange::new(key.as_ref(), after(key.as_ref()))
+}
+
 /// Lists up to `limit` notices to a pod, as a snapshot read; [`acknowledge_lost`] removes them.
 pub async fn lost_sessions(tx: &Transaction, pod: &[u8], limit: usize) -> LayerResult<Vec<LostSession>> {
     let prefix = notices(pod);

@@ -26,7 +26,7 @@ pub(crate) fn is_here(target: Target) -> bool {
     target.core != ELSEWHERE
 }
 
-/// The next member in turn. A pod that is `alone` reaches no other pod, so its own members come first.
+/// The next member in turn: one of this pod's own, if it has any, while it reaches no other pod.
 pub(crate) fn pick(group: &ShareGroup, is_alone: bool) -> Option<Receiver> {
     let own = is_alone.then(|| group.pick_online(is_here)).flatten();
     own.or_else(|| group.pick())

@@ -3,31 +3,30 @@
 //! A [`Job`] is a write, with the publisher that waits for it. A [`StreamRead`] asks for a page of a session's messages. These types
 //! know no event loop and no thread: event loops fill them in, and [`crate::store`] carries them out.
 
+mod attach;
 mod filter_index;
 mod page;
 pub(crate) mod replay;
 mod shared;
 mod subscribe;
 
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Weak};
 
-use bytes::Bytes;
 use millrace_layers::sessions::{KeepWill, SessionId};
 use millrace_layers::streams::StreamId;
-use millrace_layers::subscriptions::StoredSubscription;
 use millrace_layers::{Position, Positions};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_router::Target;
 use millrace_session::{InFlight, Message, OutboxEntry, StoredPosition};
 use smallvec::SmallVec;
 
+pub(crate) use self::attach::{AskedOwner, AttachWrite, AttachedSession};
 pub(crate) use self::page::{FoundInFlight, PageEntry, PageReader, StoredPage, StreamRead};
 pub(crate) use self::shared::SharedMessages;
 pub(crate) use self::subscribe::{PendingSubscribe, SubscribeWrite, UnsubscribeWrite};
 use crate::broker::{Broker, Reserved};
 use crate::connection_id::ConnectionId;
-use crate::encoding::inflight::InFlightRow;
 use crate::routes::Routes;
 use crate::streams::SkipCondition;
 
@@ -126,6 +125,16 @@ impl SessionKey {
     }
 }
 
+/// The publisher's session, if the message is only stored while it has this epoch. With QoS 2 it gets the packet id.
+pub(crate) struct Fence {
+    pub(crate) session: SessionKey,
+    /// Until this time of the process, in milliseconds, the epoch need not be read.
+    pub(crate) from_ms: u64,
+}
+
+/// How old a message may be without a fence: half of the time after which another pod takes a session by force.
+pub(crate) const FENCED_AFTER_MS: u64 = 1_000;
+
 /// A message for persistent filters, or a retained message.
 pub(crate) struct PublishWrite {
     pub(crate) message: Arc<Message>,
@@ -138,8 +147,7 @@ pub(crate) struct PublishWrite {
     pub(crate) reserved: Reserved,
     /// Whether receivers get the message only after its commit.
     pub(crate) waits_for_commit: bool,
-    /// The publisher's session, if the message is only stored while it has this epoch. With QoS 2 it gets the packet id.
-    pub(crate) fence: Option<SessionKey>,
+    pub(crate) fence: Option<Fence>,
     /// The condition under which the message need not be stored, because its receivers have it already.
     pub(crate) skip_if: Option<SkipCondition>,
     /// When the trace of the message began this step, microseconds; 0: the message is not traced.
@@ -156,67 +164,6 @@ impl PublishWrite {
                 && stored.changes() == condition.changes
         })
     }
-}
-
-pub(crate) struct AttachWrite {
-    pub(crate) broker: Arc<Broker>,
-    pub(crate) client: Arc<str>,
-    pub(crate) connection: ConnectionId,
-    pub(crate) clean: bool,
-    /// Session expiry interval in seconds; 0: the session ends with the connection.
-    pub(crate) expiry_s: u32,
-    /// The will, and its delay in seconds.
-    pub(crate) will: Option<(Arc<Message>, u32)>,
-    /// Whether the client proved the password of a credential, which with its group and broker has all rules of the client.
-    pub(crate) by_password: bool,
-    pub(crate) user: Option<Box<str>>,
-    /// Whether the client has a connect token: it may use neither another user's session nor one without a user.
-    pub(crate) is_visitor: bool,
-    /// The owner that was asked to release the session.
-    pub(crate) asked: Option<AskedOwner>,
-    /// When the writer tries again, in milliseconds of the process.
-    pub(crate) ask_at: u64,
-    /// The CONNECT holds the other end. Once its client is gone, it takes nothing from another pod by force, and asks no other owner.
-    pub(crate) asker: Weak<()>,
-}
-
-pub(crate) struct AskedOwner {
-    pub(crate) owner: Bytes,
-    pub(crate) epoch: u64,
-    /// In milliseconds of the process.
-    pub(crate) at_ms: u64,
-}
-
-impl AttachWrite {
-    /// When the present owner was asked; another owner, or another connection of the same one, has not been.
-    pub(crate) fn asked_at(&self, owner: &[u8], epoch: u64) -> Option<u64> {
-        let asked = self.asked.as_ref().filter(|asked| *asked.owner == *owner && asked.epoch == epoch);
-        asked.map(|asked| asked.at_ms)
-    }
-
-    pub(crate) fn is_gone(&self) -> bool {
-        self.asker.strong_count() == 0
-    }
-}
-
-#[derive(Default)]
-pub(crate) struct AttachedSession {
-    pub(crate) client: Arc<str>,
-    /// 0: the session is not stored.
-    pub(crate) epoch: u64,
-    pub(crate) expiry_s: u32,
-    pub(crate) present: bool,
-    pub(crate) subscriptions: Vec<StoredSubscription>,
-    /// The stored form of `in_flight`, until the first page is read with its messages.
-    pub(crate) rows: Vec<(PacketId, InFlightRow)>,
-    pub(crate) in_flight: Vec<(PacketId, InFlight)>,
-    /// QoS 2 packet ids that the client has in use.
-    pub(crate) received: Vec<PacketId>,
-    /// Everything up to here is acknowledged, and `acknowledged` after it.
-    pub(crate) cursor: Position,
-    pub(crate) acknowledged: Positions,
-    /// A crashed owner may have sent messages up to here.
-    pub(crate) maybe_sent: Position,
 }
 
 pub(crate) struct Ids {

@@ -6,7 +6,7 @@ mod of_message;
 mod of_session;
 mod of_will;
 
-use std::cell::{RefCell, RefMut};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -168,22 +168,30 @@ pub(super) struct Applier<'a> {
     /// Earlier attempts that conflicted.
     conflicts: u32,
     began_us: u64,
+    state: WriterState,
+    watches_losses: Cell<bool>,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct WriterState {
     /// Memory does not have the retained messages of all jobs, see [`super::taken_back`].
-    memory_lags: bool,
+    pub(super) memory_lags: bool,
+    pub(super) has_stalled: bool,
 }
 
 impl<'a> Applier<'a> {
     pub(super) fn new(tx: &'a Transaction, shared: &'a StoreContext, is_retry: bool) -> Self {
         let began_us = shared.clock.micros();
-        Self { tx, shared, applied: RefCell::default(), is_retry, conflicts: 0, began_us, memory_lags: false }
+        let (applied, state, watches_losses) = Default::default();
+        Self { tx, shared, applied, is_retry, conflicts: 0, began_us, state, watches_losses }
     }
 
     pub(super) fn after_conflicts(self, conflicts: u32) -> Self {
         Self { conflicts, ..self }
     }
 
-    pub(super) fn with_memory_that_lags(self, memory_lags: bool) -> Self {
-        Self { memory_lags, ..self }
+    pub(super) fn in_state(self, state: WriterState) -> Self {
+        Self { state, ..self }
     }
 
     pub(super) fn into_applied(self) -> Applied {

@@ -31,6 +31,8 @@ pub(super) enum WriterBug {
     RemovesLeaseEarly,
     /// Among the messages of a replaced owner, only those with QoS 2 are fenced off.
     FencesQos2Only,
+    /// A message of a replaced owner that nothing else fences is stored however late it is.
+    TrustsStalled,
     /// When a session ends, its shared messages go to other members, although their packet ids are on the way to the store.
     ReassignsBegun,
 }

@@ -332,7 +332,7 @@ fn abandon(
             if !is_own {
                 // The pod may be alive: the notice makes it close the connection.
                 let epoch = record.as_ref().map_or(0, |record| record.epoch);
-                pods::notify_lost(applier.tx, owner, id, epoch)?;
+                pods::take_away(applier.tx, owner, id, epoch)?;
             }
             applier.queue_server_lost(&broker, id, record.as_ref(), owner)?;
             let existed = record.is_some();

@@ -31,8 +31,8 @@ impl Applier<'_> {
     async fn ask(&self, write: &Write) -> Result<(), LayerError> {
         match write {
             Write::Publish(publish) => {
-                if let Some(session) = &publish.fence {
-                    self.session(session.id()).await?;
+                if let Some(fence) = publish.fence.as_ref().filter(|fence| self.is_read(fence)) {
+                    self.session(fence.session.id()).await?;
                 }
                 Ok(())
             }

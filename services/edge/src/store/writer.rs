@@ -24,6 +24,7 @@ use millrace_storage::{StoreError, TransactionOption, Versionstamp};
 pub(super) use self::contention::Contention;
 use self::refusals::is_unknown;
 pub(super) use self::refusals::{Why, is_contention, is_hopeless, may_be_of_content, may_pass};
+use self::step::Rounds;
 use super::apply::{Applied, WriteOutcome};
 use super::backlog::Backlog;
 use super::claims::Claims;
@@ -117,9 +118,8 @@ pub(super) struct Writer<'s> {
     pub(super) taken_back: TakenBack,
     /// Whether the last write was refused, so that a series of refusals is logged once.
     refused: bool,
-    swept_at: u64,
+    rounds: Rounds,
     pub(super) notices_read_at: u64,
-    looked_around_at: u64,
     backlog: Backlog<Job>,
     /// Jobs that the last transaction ran in part or not at all, in order.
     pub(super) unfinished: Vec<Job>,
@@ -159,9 +159,8 @@ impl<'s> Writer<'s> {
             unconfirmed: Unconfirmed::default(),
             taken_back: TakenBack::default(),
             refused: false,
-            swept_at: 0,
+            rounds: Rounds::default(),
             notices_read_at: 0,
-            looked_around_at: 0,
             backlog: Backlog::default(),
             unfinished: Vec::new(),
             outage: Outage::default(),
@@ -346,8 +345,8 @@ impl<'s> Writer<'s> {
             pods::listen(self);
         }
         self.save_groups_in_time();
-        if now_ms >= self.swept_at + TICK.as_millis() as u64 {
-            self.swept_at = now_ms;
+        if now_ms >= self.rounds.swept_at + TICK.as_millis() as u64 {
+            self.rounds.swept_at = now_ms;
             self.tick(now_ms);
         }
         duties::step(self);
@@ -372,8 +371,8 @@ impl<'s> Writer<'s> {
         }
         self.save_shared();
         let is_notified = self.shared.region.as_ref().is_some_and(|region| !region.is_in_doubt());
-        let looks_around = !is_notified || now_ms >= self.looked_around_at + LOOK_AROUND_NOTIFIED_MS;
-        self.looked_around_at = if looks_around { now_ms } else { self.looked_around_at };
+        let looks_around = !is_notified || now_ms >= self.rounds.looked_around_at + LOOK_AROUND_NOTIFIED_MS;
+        self.rounds.looked_around_at = if looks_around { now_ms } else { self.rounds.looked_around_at };
         self.look_for_missed(looks_around);
         self.probe_full_members();
         self.serve_groups();

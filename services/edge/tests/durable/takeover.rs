@@ -357,3 +357,30 @@ fn a_pod_has_its_time_to_release_a_session_that_its_client_has_just_taken_again(
     assert_eq!(client.recv_connack().reason, ReasonCode::SUCCESS);
     assert!(since.elapsed() > Duration::from_secs(2), "{:?}", since.elapsed());
 }
+
+#[test]
+fn a_stalled_pod_stores_nothing_of_a_connection_that_another_pod_has_replaced() {
+    for lasts in [false, true] {
+        let near = Database::memory();
+        let far = Far::over(near.clone());
+        let stalled = crate::region::pod_at(&far.database(), "stalled", 1, None);
+        let other = crate::region::pod_at(&near, "other", 1, None);
+        let _mended = Mended(far.clone());
+        subscribe_and_leave(&other, V5, "reader", &[("t", QoS::AtLeastOnce)]);
+        let request = || if lasts { lasting(V5, "ann") } else { connect(V5, "ann") };
+        let message = |number, text| publish_qos(QoS::AtLeastOnce, number, "t", text);
+        let mut before = Client::open(&stalled, request());
+        before.publish(message(1, b"first"));
+        // The one is with the store, the other waits for the writer.
+        far.set(Way::Holds);
+        before.send(&Packet::Publish(message(2, b"stalled")));
+        eventually(|| far.is_waiting(), || "no commit waits".into());
+        before.send(&Packet::Publish(message(3, b"behind it")));
+        let mut ann = Client::open(&other, request());
+        assert!(!ann.publish(message(1, b"new")).is_error());
+        far.set(Way::Fine);
+        say(&stalled, QoS::AtLeastOnce, "t", &["last"]);
+        let got = rest(&other, &mut come_back(&other, V5, "reader"), "t");
+        assert_eq!(texts(&got), ["first", "new", "last"], "the session lasts: {lasts}");
+    }
+}

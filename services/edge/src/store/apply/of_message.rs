@@ -7,12 +7,13 @@ use bytes::Bytes;
 use millrace_layers::limits::{BODY_BYTES_MAX, STREAMS_PER_PUBLISH_MAX, TOPIC_BYTES_MAX};
 use millrace_layers::qos2::{self, Direction};
 use millrace_layers::streams::{self, StreamRef};
-use millrace_layers::{LayerError, retained};
+use millrace_layers::{LayerError, pods, retained};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_session::Message;
 
 use super::{Applier, WriteOutcome, of_will};
 use crate::broker::Broker;
+use crate::jobs::Fence;
 use crate::store::bugs::{WriterBug, has_bug};
 use crate::store::writer::is_hopeless;
 use crate::store::{PublishWrite, record};
@@ -34,12 +35,14 @@ impl Applier<'_> {
         if let Err(error) = check(message, publish.retains, matched) {
             return Ok(WriteOutcome::Refused(error));
         }
-        if let (Some(session), Some(id)) = (&publish.fence, id) {
+        if let (Some(fence), Some(id)) = (&publish.fence, id) {
             if message.qos() == QoS::ExactlyOnce {
-                let owned = self.fence(session).await?;
+                let owned = self.fence(&fence.session).await?;
                 qos2::set(&owned, Direction::Inbound, id.get(), &Bytes::new())?;
-            } else if !has_bug(WriterBug::FencesQos2Only) {
-                self.fence(session).await?;
+            } else if self.is_read(fence) {
+                self.fence(&fence.session).await?;
+            } else {
+                self.watch_losses()?;
             }
         }
         // A will of this transaction is the topic's retained message now.
@@ -47,7 +50,7 @@ impl Applier<'_> {
             let current = broker.retained.get(message.topic());
             let own = Some(&**message).filter(|message| !message.payload().is_empty());
             // With several pods, and after a refusal, the order is that of the commits (P6), otherwise that of memory.
-            let is_own = self.shared.is_shared || self.memory_lags;
+            let is_own = self.shared.is_shared || self.state.memory_lags;
             let retained = if is_own { own } else { current.as_deref() };
             self.retain(broker, message.topic(), retained).await?;
         }
@@ -67,6 +70,24 @@ impl Applier<'_> {
             self.applied().count(broker).received.add(message.size());
         }
         Ok(WriteOutcome::Done)
+    }
+
+    /// Whether another pod may have taken the publisher's session by force since the message was read. Only that makes a message come
+    /// behind a later one of the same publisher (P4): a pod that releases the session has stored the message before.
+    pub(in crate::store) fn is_read(&self, fence: &Fence) -> bool {
+        match fence.from_ms {
+            _ if has_bug(WriterBug::FencesQos2Only) => false,
+            0 => true,
+            _ if has_bug(WriterBug::TrustsStalled) => false,
+            from_ms => self.is_retry || self.state.has_stalled || self.shared.clock.now() >= from_ms,
+        }
+    }
+
+    fn watch_losses(&self) -> Result<(), LayerError> {
+        if self.watches_losses.replace(true) || has_bug(WriterBug::TrustsStalled) {
+            return Ok(());
+        }
+        pods::watch_losses(self.tx, &self.shared.owner)
     }
 
     async fn retain(

@@ -114,7 +114,7 @@ impl Applier<'_> {
         {
             // The owner was asked under an earlier epoch, or did not release the session in time. Notified now, it
             // closes the connection even if that carries QoS 0 only and would never be fenced.
-            pods::notify_lost(self.tx, owner, id, *epoch)?;
+            pods::take_away(self.tx, owner, id, *epoch)?;
         }
         self.applied().count(&attach.broker).began += usize::from(!taken.existed);
         let attached = AttachedSession {
@@ -190,7 +190,7 @@ impl Applier<'_> {
         self.applied().count(&purge.broker).ended += 1;
         let is_elsewhere = !record.is_detached() && *record.owner != *self.shared.owner;
         if is_elsewhere {
-            pods::notify_lost(self.tx, &record.owner, id, record.epoch)?;
+            pods::take_away(self.tx, &record.owner, id, record.epoch)?;
         }
         if let Some(will) = will {
             self.will_of(&purge.broker, (id.client, &record.details), &will).await?;

@@ -176,6 +176,10 @@ impl Client {
         });
         world.model.borrow_mut().connects(number, will, world.ms());
         self.may_be_new |= is_clean;
+        if !self.is_ending && world.one_in(4) {
+            // A new process repeats nothing but QoS 2, whose ids are those of the session.
+            self.outgoing.retain(|out| out.qos == 2);
+        }
         world.send_up(
             connection,
             ToServer::Connect { client: number, clean: is_clean, expiry_s: self.expiry_s, will },

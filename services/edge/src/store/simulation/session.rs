@@ -34,7 +34,6 @@ pub(super) struct Local {
     is_open: bool,
     /// The client is gone.
     pub(super) is_cut: bool,
-    /// See [`crate::jobs::AttachWrite`]; `None` once the client is gone.
     pub(super) asker: Option<Arc<()>>,
     pub(super) expiry_s: u32,
     pub(super) has_will: bool,

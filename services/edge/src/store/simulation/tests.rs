@@ -117,6 +117,11 @@ fn a_fence_for_qos_2_alone_is_found() {
 }
 
 #[test]
+fn a_message_that_a_stalled_pod_stores_too_late_is_found() {
+    finds(WriterBug::TrustsStalled, Plan::busy_pods);
+}
+
+#[test]
 #[ignore = "runs with `make simulate-writer`: found with seed 6"]
 fn a_message_that_is_with_a_session_and_passed_on_is_found() {
     finds(WriterBug::ReassignsBegun, Plan::members);

@@ -3,11 +3,22 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use crate::jobs::FENCED_AFTER_MS;
 use crate::store::Job;
+use crate::store::apply::{HAND_OVER_MS, WriterState};
 use crate::store::pods;
 use crate::store::queue::TakenWork;
 
 use super::{RETRY, TICK, Writer};
+
+/// Times of the last pass of the loop and of rarer work, in milliseconds of the process.
+#[derive(Default)]
+pub(super) struct Rounds {
+    stepped_at: u64,
+    stalled_until: u64,
+    pub(super) swept_at: u64,
+    pub(super) looked_around_at: u64,
+}
 
 impl Writer<'_> {
     /// How long [`Writer::step`] may wait for jobs.
@@ -24,6 +35,7 @@ impl Writer<'_> {
     /// One pass of the writer's loop, with the jobs that were submitted meanwhile. Breaks when the queue is closed and
     /// everything in it is written.
     pub(in crate::store) fn step(&mut self, taken: TakenWork<Job>) -> ControlFlow<()> {
+        self.note_stall();
         if self.outage.holds() {
             let held = self.outage.take_held();
             self.backlog.push(held.into_iter().flat_map(Job::by_broker));
@@ -48,6 +60,21 @@ impl Writer<'_> {
         self.sweep();
         self.put_back_unfinished();
         ControlFlow::Continue(())
+    }
+
+    /// A pod that stood still reads what waited in its sockets before its writer has read which sessions other pods have taken. So the
+    /// writer looks at the sessions of all publishers for a while.
+    fn note_stall(&mut self) {
+        let now_ms = self.shared.clock.now();
+        let since_ms = now_ms - std::mem::replace(&mut self.rounds.stepped_at, now_ms);
+        if since_ms >= FENCED_AFTER_MS || self.shared.leases.can_commit_since(now_ms).is_none() {
+            self.rounds.stalled_until = now_ms + HAND_OVER_MS;
+        }
+    }
+
+    pub(super) fn state(&self) -> WriterState {
+        let has_stalled = self.shared.clock.now() < self.rounds.stalled_until;
+        WriterState { memory_lags: self.taken_back.memory_lags(), has_stalled }
     }
 
     fn take_in(&mut self, jobs: Vec<Job>) {

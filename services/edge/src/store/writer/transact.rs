@@ -30,7 +30,7 @@ impl Writer<'_> {
         let attempted = Cell::new(Attempt { number: 1, conflicts: 0, maybe_committed: false });
         let last = self.marked.take();
         let began_us = shared.clock.micros();
-        let (reads_at, memory_lags) = (self.reads_at(batch), self.taken_back.memory_lags());
+        let (reads_at, state) = (self.reads_at(batch), self.state());
         let run = shared.layers.database().run_committed(|tx, attempt| {
             let (attempts, attempted, work_us, marks) = (&attempts, &attempted, &work_us, &marks);
             async move {
@@ -48,7 +48,7 @@ impl Writer<'_> {
                 }
                 let began_us = shared.clock.micros();
                 let applier = Applier::new(&tx, shared, attempt.number > 1);
-                let applier = applier.after_conflicts(attempt.conflicts).with_memory_that_lags(memory_lags);
+                let applier = applier.after_conflicts(attempt.conflicts).in_state(state);
                 body(&applier).await?;
                 applier.finish()?;
                 let changes_memory = applier.applied().changes_memory();
