@@ -12,6 +12,7 @@ use millrace_session::{Message, StoredPosition, Trace};
 use super::coming::AnnouncedTrace;
 use super::core_mail::CoreMail;
 use super::matching::{Matching, count_dropped};
+use super::members::GoneMembers;
 use super::wire::PodNotice;
 use super::{PodNetwork, record};
 use crate::broker::Broker;
@@ -83,7 +84,8 @@ impl Sink for FabricSink {
     fn pod_gone(&self, pod: PodId) {
         let Some(region) = self.0.upgrade() else { return };
         tracing::warn!(%pod, "another pod is gone or unreachable");
-        region.members().gone(pod, |broker| region.brokers.peek(broker));
+        let gone = region.members().gone(pod, |broker| region.brokers.peek(broker));
+        gone.into_iter().for_each(GoneMembers::remove);
         region.digests_of_pod_gone(pod);
         region.look_around(None);
     }

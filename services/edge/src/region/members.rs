@@ -5,6 +5,7 @@
 //! pages. The receiver removes members that were not repeated a while after that, because they are gone.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use millrace_fabric::{Fabric, PodId, To};
 use millrace_router::Target;
@@ -43,6 +44,18 @@ pub(super) struct Members {
 pub(super) struct BrokerMembers {
     pub(super) own: BTreeMap<GroupKey, u16>,
     theirs: HashMap<PodId, TheirMembers>,
+}
+
+pub(super) struct GoneMembers {
+    broker: Arc<Broker>,
+    slot: u32,
+    theirs: TheirMembers,
+}
+
+impl GoneMembers {
+    pub(super) fn remove(self) {
+        self.theirs.remove_all(&self.broker, self.slot);
+    }
 }
 
 impl PodNetwork {
@@ -120,14 +133,16 @@ impl Members {
         self.by_name.insert(name.as_bytes().into(), pod);
     }
 
-    pub(super) fn gone(&mut self, pod: PodId, brokers: impl Fn(u64) -> Option<std::sync::Arc<Broker>>) {
+    /// The caller removes what the pod had from the routers, without the lock: that takes long for many groups.
+    pub(super) fn gone(
+        &mut self,
+        pod: PodId,
+        brokers: impl Fn(u64) -> Option<Arc<Broker>>,
+    ) -> Vec<GoneMembers> {
         self.by_name.retain(|_, id| *id != pod);
-        let has_any = |(id, of): (&u64, &BrokerMembers)| of.theirs.contains_key(&pod).then_some(*id);
-        let ids: Vec<u64> = self.brokers.iter().filter_map(has_any).collect();
-        // A broker that is closed has no entry.
-        for broker in ids.into_iter().filter_map(brokers) {
-            self.forget(pod, &broker);
-        }
+        let slot = self.number(pod);
+        let taken = self.brokers.iter_mut().filter_map(|(id, of)| Some((*id, of.theirs.remove(&pod)?)));
+        taken.filter_map(|(id, theirs)| Some(GoneMembers { broker: brokers(id)?, slot, theirs })).collect()
     }
 
     /// Any number of gaps within a second causes one exchange of members.
@@ -200,12 +215,6 @@ impl Members {
         is_more
     }
 
-    fn forget(&mut self, pod: PodId, broker: &Broker) {
-        let slot = self.number(pod);
-        let Some(of) = self.brokers.get_mut(&broker.id) else { return };
-        of.theirs.remove(&pod).unwrap_or_default().remove_all(broker, slot);
-    }
-
     pub(super) fn forget_broker(&mut self, broker: u64) {
         self.brokers.remove(&broker);
     }
@@ -230,7 +239,7 @@ mod tests {
 
     #[test]
     fn the_members_of_a_pod_are_in_the_router_until_it_has_gone() {
-        let broker = std::sync::Arc::new(Broker::new(5, "acme", 1));
+        let broker = Arc::new(Broker::new(5, "acme", 1));
         let (one, two) = (PodId(1), PodId(2));
         let mut members = Members::default();
         members.came(one, "one");
@@ -244,11 +253,12 @@ mod tests {
         assert_eq!(count_here(&broker, "g", "a/#"), 0);
         members.set_theirs(two, &broker, ("g".into(), "a/#".into()), 1, 0);
         assert_eq!(members_of(&broker, "g", "a/#"), 3);
-        members.forget(one, &broker);
+        let gone = |members: &mut Members, pod| members.gone(pod, |_| Some(broker.clone()));
+        gone(&mut members, one).into_iter().for_each(GoneMembers::remove);
         assert_eq!(members_of(&broker, "g", "a/#"), 1);
-        members.gone(two, |_| Some(broker.clone()));
+        gone(&mut members, two).into_iter().for_each(GoneMembers::remove);
         assert_eq!((members_of(&broker, "g", "a/#"), members_of(&broker, "h", "a/#")), (0, 0));
-        assert_eq!((members.id_of(b"one"), members.id_of(b"two")), (Some(one), None));
+        assert_eq!((members.id_of(b"one"), members.id_of(b"two")), (None, None));
         assert_eq!(broker.router.subscriptions(), 0);
     }
 
