@@ -74,6 +74,7 @@ pub(crate) enum Mail {
     Lost {
         session: SessionKey,
         is_lost: bool,
+        was_dead: bool,
     },
     /// Result of opening a broker: whether it exists; `None`: unknown.
     Opened(Arc<str>, Option<bool>),

@@ -97,7 +97,7 @@ impl Core {
                 Mail::Stored { acks, stored } => self.stored(&acks, stored),
                 Mail::SendAgain(connection) => self.send_again(connection),
                 Mail::Traced(traced) => self.end_stored_traces(&traced),
-                Mail::Lost { session, is_lost } => self.lose(&session, is_lost),
+                Mail::Lost { session, is_lost, was_dead } => self.lose(&session, is_lost, was_dead),
                 Mail::Grown(routes) => self.grown(&routes),
                 Mail::Committed(committed) => self.committed(&committed),
                 Mail::LookAround(broker) => self.look_around(broker),

@@ -20,7 +20,7 @@ use self::stored::is_read;
 pub(super) use self::stored::subscription_of;
 use self::unstored::UnstoredFilters;
 use super::between;
-use super::connection::ConnectRequest;
+use super::connection::{ConnectRequest, NONE};
 use super::deliver::{Publisher, local_session};
 use super::fanout::Copies;
 use super::feed::{Feed, HeldMessage, ReadState, Way};
@@ -124,14 +124,21 @@ impl Core {
     }
 
     /// Closes a session that another owner has taken (`is_lost`) or is about to take. A lost session is not written
-    /// to the store any more.
-    pub(super) fn lose(&mut self, key: &SessionKey, is_lost: bool) {
+    /// to the store any more. Careful clients do not return by themselves after [`ReasonCode::SESSION_TAKEN_OVER`], so those of a pod
+    /// that `was_dead` get another one.
+    pub(super) fn lose(&mut self, key: &SessionKey, is_lost: bool, was_dead: bool) {
         let Some(session) = self.session_of(&key.broker, &key.client) else { return };
         let local = &mut self.sessions[session as usize];
-        if local.epoch == key.epoch {
-            local.is_lost |= is_lost;
-            self.take_over(session);
+        if local.epoch != key.epoch {
+            return;
         }
+        local.is_lost |= is_lost;
+        let slot = local.connection;
+        if was_dead && slot != NONE {
+            let (reason, what) = (ReasonCode::SERVER_SHUTTING_DOWN, "this server was taken for dead");
+            return self.say_and_close(slot, reason, what, ConnectionEnd::Error(reason));
+        }
+        self.take_over(session);
     }
 
     /// From time to time makes sessions read messages that no pod announced: often while announcements may be

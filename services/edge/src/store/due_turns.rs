@@ -205,7 +205,7 @@ mod tests {
 
     /// The store accepts the renewals of a pod at these times.
     fn renew(pod: &StoreContext, times: std::ops::RangeInclusive<u64>) {
-        times.step_by(500).for_each(|now| pod.leases.note_renewal(now, pod.leases.live()));
+        times.step_by(500).for_each(|now| pod.leases.note_renewal(now, pod.leases.live(), Vec::new()));
     }
 
     #[test]

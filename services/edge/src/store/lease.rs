@@ -20,12 +20,15 @@ use millrace_layers::LayerError;
 use millrace_layers::pods::{self, Pod};
 
 use super::StoreContext;
+use crate::jobs::FENCED_AFTER_MS;
 
 /// Milliseconds after which a pod is dead if its lease row has not changed.
 const LEASE_MS: u64 = 5_000;
 /// If two scans are further apart than this, the watcher was stalled, or the store was unavailable and no pod could
 /// renew. Then the watcher judges all leases from the start.
 const GAP_MS: u64 = LEASE_MS / 2;
+/// How long a pod that was taken for dead finds the sessions that others have recovered.
+const AFTERMATH_MS: u64 = 10_000;
 /// How often the lease is renewed and the others are scanned.
 const EVERY: Duration = Duration::from_millis(500);
 /// How often the thread looks whether the process ends, while the store does not answer.
@@ -47,8 +50,10 @@ struct State {
     dead: Vec<Pod>,
     /// Names of the other pods that were alive at the last scan that succeeded.
     live: Vec<Bytes>,
+    silent: Vec<Bytes>,
     /// The first and the last of the renewals that succeeded with no more than [`GAP_MS`] between two.
     renewed: (u64, u64),
+    returned_at: Option<u64>,
     ends: bool,
     has_ended: bool,
 }
@@ -70,12 +75,30 @@ impl Leases {
         (now.saturating_sub(last) <= GAP_MS).then_some(first)
     }
 
-    pub(super) fn note_renewal(&self, now: u64, live: Vec<Bytes>) {
+    pub(super) fn note_renewal(&self, now: u64, live: Vec<Bytes>, silent: Vec<Bytes>) {
         let mut state = self.lock();
         let (first, last) = state.renewed;
         let is_gap = now.saturating_sub(last) > GAP_MS;
+        if last > 0 && now.saturating_sub(last) > LEASE_MS {
+            state.returned_at = Some(now);
+        }
         state.renewed = (if is_gap { now } else { first }, now);
-        state.live = live;
+        (state.live, state.silent) = (live, silent);
+    }
+
+    /// Whether a pod's lease has ended, as of a moment ago: a pod that returns distrusts its sessions for longer than that.
+    pub(super) fn is_silent(&self, pod: &[u8], now: u64) -> bool {
+        let state = self.lock();
+        let is_recent = now.saturating_sub(state.renewed.1) < FENCED_AFTER_MS;
+        is_recent && state.silent.iter().any(|silent| *silent == *pod)
+    }
+
+    /// Whether other pods take this one for dead, or did so until a moment ago.
+    pub(super) fn was_dead(&self, now: u64) -> bool {
+        let state = self.lock();
+        let (_, last) = state.renewed;
+        last > 0 && now.saturating_sub(last) > LEASE_MS
+            || state.returned_at.is_some_and(|at| now.saturating_sub(at) <= AFTERMATH_MS)
     }
 
     /// Whether a pod is still to be recovered. It may have been late, and have renewed its lease since.
@@ -148,7 +171,8 @@ fn turn(shared: &StoreContext, watch: &mut Watch) -> Result<Vec<Pod>, LayerError
         // Sessions poll the store while a live pod is not connected to this one.
         region.note_leases(live.iter().map(|pod| &*pod.name));
     }
-    shared.leases.note_renewal(now, live.iter().map(|pod| pod.name.clone()).collect());
+    let names = |pods: &[&Pod]| pods.iter().map(|pod| pod.name.clone()).collect();
+    shared.leases.note_renewal(now, names(&live), names(&dead));
     let is_turn =
         |pod: &&Pod| watch.silent_ms(now, pod) >= LEASE_MS + head_start_ms(&shared.owner, pod, &live);
     Ok(dead.into_iter().filter(is_turn).cloned().collect())
@@ -262,6 +286,26 @@ mod tests {
             assert_eq!(dead(&mut watch, now, &[pod("new", 1)]), [false], "{now}");
         }
         assert_eq!(dead(&mut watch, 17_000, &[pod("new", 1)]), [true]);
+    }
+
+    #[test]
+    fn a_pod_knows_for_a_while_that_others_took_it_for_dead() {
+        let leases = Leases::default();
+        assert!(!leases.was_dead(60_000), "it begins");
+        (1..=5).for_each(|second| leases.note_renewal(1_000 * second, Vec::new(), Vec::new()));
+        let end = 5_000 + LEASE_MS;
+        assert_eq!([end, end + 1].map(|now| leases.was_dead(now)), [false, true]);
+        let over = 20_000 + AFTERMATH_MS;
+        (20_000..=over).step_by(500).for_each(|now| leases.note_renewal(now, Vec::new(), Vec::new()));
+        assert_eq!([20_500, over, over + 1].map(|now| leases.was_dead(now)), [true, true, false]);
+    }
+
+    #[test]
+    fn only_a_recent_scan_shows_that_a_pod_is_silent() {
+        let leases = Leases::default();
+        leases.note_renewal(8_000, vec!["live".into()], vec!["silent".into()]);
+        assert!(leases.is_silent(b"silent", 8_999) && !leases.is_silent(b"silent", 9_000));
+        assert!(!leases.is_silent(b"live", 8_000) && !leases.is_silent(b"unknown", 8_000));
     }
 
     #[test]

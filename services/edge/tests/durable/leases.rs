@@ -9,7 +9,7 @@ use millrace_layers::sessions::{self, Attach, Detach, SessionId};
 use millrace_layers::shares::{self, PodUsage};
 use millrace_layers::{LayerError, Store, pods};
 use millrace_mqtt::Version::V5;
-use millrace_mqtt::{Connect, Packet, QoS, Will};
+use millrace_mqtt::{Connect, Packet, QoS, ReasonCode, Will};
 use millrace_storage::{Database, block_on};
 
 use crate::away::{Far, Mended, Way, named};
@@ -68,6 +68,20 @@ fn a_pod_whose_writer_waits_for_the_store_is_not_taken_for_dead() {
     }
     say(&three, QoS::AtLeastOnce, "will/end", &["the end"]);
     assert_eq!(texts(&[take(&mut watcher)]), ["the end"]);
+}
+
+#[test]
+fn clients_of_a_pod_that_was_taken_for_dead_do_not_hear_of_another_connection() {
+    let near = Database::memory();
+    let (far, store) = (Far::over(near.clone()), Store::new(near.clone()));
+    let (one, _two) = (named(&far, "one"), Server::on(&near, |config| config.pod = Some("two".into())));
+    let _mended = Mended(far.clone());
+    let mut ann = Client::open(&one, lasting(V5, "ann"));
+    eventually(|| leases(&store).len() == 2, || "two pods".into());
+    far.set(Way::Away);
+    eventually(|| !leases(&store).contains_key(&b"one"[..]), || "the pod is not taken for dead".into());
+    far.set(Way::Fine);
+    ann.expect_disconnect(ReasonCode::SERVER_SHUTTING_DOWN);
 }
 
 #[test]

@@ -157,8 +157,8 @@ impl Applier<'_> {
         Ok((will_bytes > former).then_some(Limit::BrokerWills))
     }
 
-    /// Returns the other pod that has the session, and its epoch. That pod should release it first, so that messages in flight come
-    /// with it. After a time limit the session is taken over; the epoch then keeps the old owner from writing.
+    /// Returns the other pod that has the session, and its epoch: it should release the session first, so that messages in flight come
+    /// with that. After a time limit the session is taken over; the epoch then keeps the old owner from writing.
     fn elsewhere(
         &self,
         attach: &AttachWrite,
@@ -166,12 +166,10 @@ impl Applier<'_> {
         old: Option<&sessions::SessionRecord>,
     ) -> Result<Option<(Bytes, u64)>, LayerError> {
         let Some(record) = old.filter(|record| !record.is_detached()) else { return Ok(None) };
-        if *record.owner == *self.shared.owner {
-            return Ok(None);
-        }
-        let asked_at = attach.asked_at(&record.owner, record.epoch);
-        let is_over = |at_ms| self.shared.clock.now().saturating_sub(at_ms) > HAND_OVER_MS;
-        if asked_at.is_some_and(is_over) && !attach.is_gone() {
+        let (now_ms, asked_at) = (self.shared.clock.now(), attach.asked_at(&record.owner, record.epoch));
+        let is_over = |at_ms| now_ms.saturating_sub(at_ms) > HAND_OVER_MS;
+        let releases = !asked_at.is_some_and(is_over) && !self.shared.leases.is_silent(&record.owner, now_ms);
+        if *record.owner == *self.shared.owner || !(releases || attach.is_gone()) {
             return Ok(None);
         }
         if asked_at.is_none() && (attach.asked.is_none() || !attach.is_gone()) {

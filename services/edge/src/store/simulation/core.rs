@@ -189,7 +189,7 @@ impl Core {
                 }
             }
             Mail::BarrierPassed { number, .. } => self.answered(turn, &Asked::Barrier(number)),
-            Mail::Lost { session, is_lost } => {
+            Mail::Lost { session, is_lost, .. } => {
                 let lost = self.locals.iter().find(|(_, local)| local.is_session(turn.world, &session));
                 if let Some(number) = lost.map(|(number, _)| *number) {
                     self.close(turn, number, is_lost);

@@ -10,10 +10,10 @@ use millrace_storage::Versionstamp;
 
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
-use crate::jobs::{AskedOwner, FoundInFlight, PageReader};
+use crate::jobs::{FoundInFlight, PageReader};
 use crate::mailbox::Mail;
 use crate::metrics::BrokerCounters;
-use crate::store::apply::{Applied, HAND_OVER_MS, IndexChange, WriteOutcome};
+use crate::store::apply::{Applied, IndexChange, WriteOutcome};
 use crate::store::bugs::{WriterBug, has_bug};
 use crate::store::costs::cost;
 use crate::store::duties::Duty;
@@ -23,7 +23,6 @@ use crate::store::{
 };
 
 use super::Writer;
-use super::asking::ask_again_at;
 use super::refusals::Why;
 
 impl Writer<'_> {
@@ -270,7 +269,7 @@ impl Writer<'_> {
         let _ = purge.done.try_send(answer); // The caller may have stopped waiting.
     }
 
-    fn notify(&self, owner: &[u8]) {
+    pub(super) fn notify(&self, owner: &[u8]) {
         if let Some(region) = &self.shared.region {
             region.notify(owner);
         }
@@ -303,32 +302,13 @@ impl Writer<'_> {
         self.post(subscribe.target.core, Mail::Subscribed(subscribe, subscribed));
     }
 
-    fn answer_attach(&mut self, mut attach: Box<AttachWrite>, outcome: WriteOutcome) {
+    pub(super) fn answer_attach(&mut self, attach: Box<AttachWrite>, outcome: WriteOutcome) {
         match outcome {
             WriteOutcome::Attached(attached) => {
                 attach.broker.has_sessions.fetch_or(attached.epoch != 0, Ordering::Relaxed);
                 self.attached(&attach.broker, attach.connection, attached);
             }
-            WriteOutcome::Elsewhere(owner, epoch) => {
-                let now_ms = self.shared.clock.now();
-                let asked_at = attach.asked_at(&owner, epoch);
-                let waits = match &attach.asked {
-                    Some(_) if attach.is_gone() => {
-                        asked_at.is_some_and(|at_ms| now_ms - at_ms <= HAND_OVER_MS)
-                    }
-                    _ => true,
-                };
-                if !waits {
-                    return self.answer_attach(attach, WriteOutcome::Unstored);
-                }
-                let asked_at = asked_at.unwrap_or_else(|| {
-                    self.notify(&owner);
-                    attach.asked = Some(AskedOwner { owner, epoch, at_ms: now_ms });
-                    now_ms
-                });
-                attach.ask_at = ask_again_at(asked_at, now_ms);
-                self.waiting.push(Job { write: Write::Attach(attach), ack: None });
-            }
+            WriteOutcome::Elsewhere(owner, epoch) => self.wait_for_owner(attach, owner, epoch),
             WriteOutcome::OfAnotherUser => {
                 let session = (attach.broker, attach.client);
                 self.post(attach.connection.core, Mail::OfAnotherUser(attach.connection, session));
@@ -365,8 +345,9 @@ impl Writer<'_> {
 
     /// Another owner has the session, or wants it: its core closes the connection.
     pub(in crate::store) fn lose(&mut self, session: &SessionKey, is_lost: bool) {
+        let was_dead = self.shared.is_shared && self.shared.leases.was_dead(self.shared.clock.now());
         for mail in &mut self.mail {
-            mail.push(Mail::Lost { session: session.clone(), is_lost });
+            mail.push(Mail::Lost { session: session.clone(), is_lost, was_dead });
         }
     }
 
