@@ -250,7 +250,7 @@ impl<'s> Writer<'s> {
         match result {
             Ok((applied, stamp)) => {
                 beside.iter().for_each(|beside| self.duties.note_beside(beside));
-                if is_written && !batch.iter().all(Job::needs_no_room) {
+                if is_written && !frees_space(&batch, &applied) {
                     self.log(None);
                 }
                 let rest = batch.split_off(applied.outcomes.len().min(batch.len()));
@@ -316,7 +316,7 @@ impl<'s> Writer<'s> {
                 return Err(LayerError::Contended(0));
             }
             applier.all(batch).await?;
-            if batch.iter().all(Job::needs_no_room) && !applier.applied().makes_sessions() {
+            if frees_space(batch, &applier.applied()) {
                 applier.tx.set_option(TransactionOption::FreesSpace);
             }
             sweep::settle_beside(applier, beside).await
@@ -377,6 +377,11 @@ impl<'s> Writer<'s> {
         self.probe_full_members();
         self.serve_groups();
     }
+}
+
+/// Whether a nearly full disk accepts these jobs, so that their success does not show that there is room again.
+fn frees_space(batch: &[Job], applied: &Applied) -> bool {
+    batch.iter().all(Job::needs_no_room) && !applied.makes_sessions()
 }
 
 /// A nearly full disk accepts only what needs no room, in a transaction without others.
