@@ -10,9 +10,9 @@ use std::sync::Arc;
 use millrace_mqtt::{PacketId, Publish, QoS, ReasonCode, Version, topic};
 use millrace_session::{Message, Publication};
 
+use super::Core;
 use super::connection::Paused;
 use super::trace::Traced;
-use super::{Core, LocalSession};
 use crate::broker::{Broker, OVER_CAP};
 use crate::connection_id::ConnectionId;
 use crate::incidents::{NewIncident, StoredIncidentKind};
@@ -131,7 +131,6 @@ impl Core {
         let (publisher, session) = (self.publisher_of(slot), self.connections[slot as usize].session);
         let local = &self.sessions[session as usize];
         let keeps_id = publish.qos == QoS::ExactlyOnce && local.persistent.is_some();
-        let fence = self.fence(local, publish.qos, waits_for_commit, keeps_id);
         let ack = PublishAck {
             broker: routes.broker.id,
             connection: self.id_of(slot),
@@ -144,6 +143,9 @@ impl Core {
             publisher,
             holds_back: false,
         };
+        let is_owned = self.process.is_shared() && local.epoch != 0;
+        let fenced_from = ack.fenced_from_ms(is_owned, self.now_ms);
+        let fence = fenced_from.map(|from_ms| jobs::Fence { session: local.key(), from_ms });
         self.usage(&routes.broker).submitted(message.size());
         let (routes, reserved) = self.retain_stored(routes, &message, retains);
         if !waits_for_commit {
@@ -169,24 +171,6 @@ impl Core {
         if is_full && self.is_open(slot) {
             self.pause(self.id_of(slot), Paused::ForRoom);
         }
-    }
-
-    /// A connection that another pod has replaced sends nothing into the gap that its fenced QoS 2 messages leave, and
-    /// no retained message over a later one.
-    fn fence(
-        &self,
-        local: &LocalSession,
-        qos: QoS,
-        waits_for_commit: bool,
-        keeps_id: bool,
-    ) -> Option<jobs::Fence> {
-        let is_owned = self.process.is_shared() && local.epoch != 0;
-        let from_ms = match keeps_id || waits_for_commit && is_owned {
-            true => 0,
-            false if is_owned && qos > QoS::AtMostOnce => self.now_ms + jobs::FENCED_AFTER_MS,
-            false => return None,
-        };
-        Some(jobs::Fence { session: local.key(), from_ms })
     }
 
     fn message_of(

@@ -98,6 +98,16 @@ impl PublishAck {
     pub(crate) fn ends_with(&self) -> Option<ConnectionId> {
         (!self.keeps_id).then_some(self.connection)
     }
+
+    /// [`Fence::from_ms`] of the message, if it needs a fence. A connection that another pod has replaced sends nothing into the gap
+    /// that its fenced QoS 2 messages leave, and no retained message over a later one.
+    /// `is_owned`: whether other pods may take the publisher's session.
+    pub(crate) fn fenced_from_ms(&self, is_owned: bool, now_ms: u64) -> Option<u64> {
+        if self.keeps_id || self.waits_for_commit && is_owned {
+            return Some(0);
+        }
+        (is_owned && self.qos > QoS::AtMostOnce).then(|| now_ms + FENCED_AFTER_MS)
+    }
 }
 
 /// A publisher across its connections: its broker, and its number as [`crate::encoding::record::publisher`] has it.

@@ -166,10 +166,12 @@ impl Applier<'_> {
         old: Option<&sessions::SessionRecord>,
     ) -> Result<Option<(Bytes, u64)>, LayerError> {
         let Some(record) = old.filter(|record| !record.is_detached()) else { return Ok(None) };
+        if *record.owner == *self.shared.owner {
+            return Ok(None);
+        }
         let (now_ms, asked_at) = (self.shared.clock.now(), attach.asked_at(&record.owner, record.epoch));
-        let is_over = |at_ms| now_ms.saturating_sub(at_ms) > HAND_OVER_MS;
-        let releases = !asked_at.is_some_and(is_over) && !self.shared.leases.is_silent(&record.owner, now_ms);
-        if *record.owner == *self.shared.owner || !(releases || attach.is_gone()) {
+        let is_over = asked_at.is_some_and(|at_ms| now_ms.saturating_sub(at_ms) > HAND_OVER_MS);
+        if !attach.is_gone() && (is_over || self.shared.leases.is_silent(&record.owner, now_ms)) {
             return Ok(None);
         }
         if asked_at.is_none() && (attach.asked.is_none() || !attach.is_gone()) {

@@ -9,7 +9,7 @@ use super::core::{Asked, Core, Turn, connection, packet_id, publisher_of, target
 use super::model::Key;
 use super::network::ToClient;
 use crate::connection_id::ConnectionId;
-use crate::jobs::{FENCED_AFTER_MS, Fence, Job, PublishAck, PublishWrite, PublisherKey, Write};
+use crate::jobs::{Fence, Job, PublishAck, PublishWrite, PublisherKey, Write};
 use crate::routes::Routes;
 
 /// Refusals that a connection has got and may not know, as `core::unconfirmed` counts them.
@@ -47,10 +47,6 @@ impl Core {
         let is_behind = local.uncommitted > 0 || self.unconfirmed.contains_key(&from);
         let waits_for_commit = keeps_id || is_behind;
         local.uncommitted += u32::from(waits_for_commit);
-        let is_shared = turn.world.plan.is_shared;
-        let is_fenced = keeps_id || waits_for_commit && is_shared;
-        let from_ms = if is_fenced { 0 } else { turn.pod.shared().clock.now() + FENCED_AFTER_MS };
-        let fence = (is_fenced || is_shared).then(|| Fence { session: local.key(turn), from_ms });
         let ack = PublishAck {
             broker: turn.broker.id,
             connection: connection(from),
@@ -62,6 +58,8 @@ impl Core {
             publisher: publisher.publisher,
             holds_back: false,
         };
+        let fenced_from = ack.fenced_from_ms(turn.world.plan.is_shared, turn.pod.shared().clock.now());
+        let fence = fenced_from.map(|from_ms| Fence { session: local.key(turn), from_ms });
         let publish = PublishWrite {
             message: Arc::new(message),
             routes,

@@ -185,6 +185,22 @@ impl Writer<'_> {
         applied
     }
 
+    fn note_lost_wills(&mut self, applied: &mut Applied) {
+        for (broker, error) in applied.wills_dropped.drain(..) {
+            self.own_counters(&broker).wills_dropped.add(1);
+            tracing::error!(%error, broker = &*broker.name, "a will is dropped: the store can never hold it");
+        }
+        for refused in applied.wills_refused.drain(..) {
+            self.own_counters(&refused.broker).wills_refused.add(1);
+            refused.note(self.shared.clock.unix_now_ms());
+        }
+        for (broker, limit) in applied.wills_not_retained.drain(..) {
+            self.own_counters(&broker).publish_quota.add(1);
+            // Any core notifies the tenant.
+            self.post(0, Mail::LimitReached(broker, limit));
+        }
+    }
+
     /// A transaction of the store's own work is durable.
     pub(in crate::store) fn swept(&mut self, applied: Applied, stamp: Option<Versionstamp>) {
         self.settle(applied, stamp);

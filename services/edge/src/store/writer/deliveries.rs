@@ -12,29 +12,12 @@ use crate::elsewhere::{is_here, pick};
 use crate::jobs::StoredTraces;
 use crate::mailbox::Mail;
 use crate::routes::Routes;
-use crate::store::apply::Applied;
 use crate::store::{Job, PublishWrite, Write};
 use crate::traces::{About, TraceStep};
 
 use super::Writer;
 
 impl Writer<'_> {
-    pub(super) fn note_lost_wills(&mut self, applied: &mut Applied) {
-        for (broker, error) in applied.wills_dropped.drain(..) {
-            self.own_counters(&broker).wills_dropped.add(1);
-            tracing::error!(%error, broker = &*broker.name, "a will is dropped: the store can never hold it");
-        }
-        for refused in applied.wills_refused.drain(..) {
-            self.own_counters(&refused.broker).wills_refused.add(1);
-            refused.note(self.shared.clock.unix_now_ms());
-        }
-        for (broker, limit) in applied.wills_not_retained.drain(..) {
-            self.own_counters(&broker).publish_quota.add(1);
-            // Any core notifies the tenant.
-            self.post(0, Mail::LimitReached(broker, limit));
-        }
-    }
-
     /// A message is committed: announces it to sessions that follow its streams, and delivers it to shared
     /// subscriptions without a stream, unless they got it live.
     pub(super) fn announce(
