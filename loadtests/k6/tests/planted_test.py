@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plants faults between k6 and a broker, and checks that a scenario fails for each and passes without.
 
-The broker is MQTT_PORT's on 127.0.0.1, or a Millrace that this starts. Prints a line for each check.
+The broker is MQTT_PORT's on 127.0.0.1, with its HTTP port at MILLRACE_HTTP, or a Millrace that this starts. Prints a line for each check.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import NamedTuple
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -21,20 +22,33 @@ PUBLISH, PUBACK = 3, 4
 SECONDS_MAX = 60
 # Number of the PUBLISH on each connection at which the fault is planted.
 FAULT_AT = 50
-# The threshold that each fault must cross.
-FAULTS = {
-    "nothing": None,
-    "a lost message": "mqtt_messages_lost",
-    "a repeated message": "mqtt_messages_repeated",
-    "a message out of order": "mqtt_messages_out_of_order",
-    "a delay of 600 ms": "mqtt_delivery_duration",
-    "a connection cut": "mqtt_errors",
-    "a fifth of the planned rate": "mqtt_messages_expected",
-}
+PAIRS = {"LOAD_PAIRS": "2", "LOAD_DELIVERY_P99_MS": "5000"}
+
+
+class Case(NamedTuple):
+    fault: str
+    # The threshold that the fault must cross.
+    threshold: str | None
+    scenario: str = "fanout"
+    settings: dict = {}
+
+
 # Each message waits for the acknowledgement of the one before, which takes five times as long as the rate leaves.
 SLOW = "a fifth of the planned rate"
-SLOW_SETTINGS = {"LOAD_QOS": "1", "LOAD_WINDOW": "1"}
 SLOW_SECONDS = 0.05
+CASES = [
+    Case("nothing", None),
+    Case("a lost message", "mqtt_messages_lost"),
+    Case("a repeated message", "mqtt_messages_repeated"),
+    Case("a message out of order", "mqtt_messages_out_of_order"),
+    Case("a delay of 600 ms", "mqtt_delivery_duration"),
+    Case("a connection cut", "mqtt_errors"),
+    Case(SLOW, "mqtt_messages_expected", settings={"LOAD_QOS": "1", "LOAD_WINDOW": "1"}),
+    Case("each message twice", "mqtt_messages_repeated", "durable-online", PAIRS),
+    Case("nothing", None, "durable-online", PAIRS | {"LOAD_QOS": "2"}),
+    Case("a message twice", "mqtt_messages_repeated", "durable-online", PAIRS | {"LOAD_QOS": "2"}),
+    Case("no neighbour", "mqtt_messages_expected{flow:neighbour}", "fairness", {"LOAD_PUBLISHERS": "0"}),
+]
 
 
 def packets(connection):
@@ -55,6 +69,13 @@ def packet_end(buffer):
         if byte < 128:
             return 2 + i + length
     return 0
+
+
+def as_new(packet):
+    """The same PUBLISH of QoS 1 or 2 with another packet id, so that its receiver takes it for a new message."""
+    header = next(end for end in range(2, 6) if packet[end - 1] < 128)
+    at = header + 2 + int.from_bytes(packet[header : header + 2], "big")
+    return packet[:at] + bytes([packet[at] ^ 0x40]) + packet[at + 1 :]
 
 
 class Proxy:
@@ -92,6 +113,8 @@ class Proxy:
             time.sleep(SLOW_SECONDS)
         if packet[0] >> 4 != PUBLISH:
             return [packet]
+        if self.fault == "each message twice":
+            return [packet, packet]
         state[:] = state or [0]
         state[0] += 1
         if state[0] != FAULT_AT:
@@ -102,6 +125,8 @@ class Proxy:
                 return []
             case "a repeated message":
                 return [packet, packet]
+            case "a message twice":
+                return [packet, as_new(packet)]
             case "a message out of order":
                 state.append(packet)
                 return []
@@ -112,31 +137,32 @@ class Proxy:
         return [packet]
 
 
-def crossed(port, fault):
-    """Runs a small fan-out at QoS 0 through the fault, and returns k6's exit code and its stderr."""
-    proxy = Proxy(port, fault)
+def crossed(port, http, case):
+    """Runs a small scenario through the fault, and returns k6's exit code and its stderr. The fan-out is of QoS 0."""
+    proxy = Proxy(port, case.fault)
     environment = {
         **os.environ, "MQTT_URL": f"mqtt://127.0.0.1:{proxy.port}", "LOAD_SECONDS": "1.5", "LOAD_RECEIVERS": "10",
         "LOAD_RATE": "100", "LOAD_DELIVERY_P99_MS": "400", "LOAD_QUIET_SECONDS": "1", "LOAD_AHEAD": "0",
         "K6_NO_USAGE_REPORT": "true", "LOAD_PREFIX": f"planted-{os.getpid()}",
-        **(SLOW_SETTINGS if fault == SLOW else {}),
+        "MILLRACE_HTTP": http, **case.settings,
     }
-    command = [run.K6, "run", "--quiet", "--no-summary", str(HERE.parent / "scenarios/fanout.js")]
+    command = [run.K6, "run", "--quiet", "--no-summary", str(HERE.parent / f"scenarios/{case.scenario}.js")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX)
     proxy.listener.close()
     return done.returncode, done.stderr
 
 
-def check(port):
+def check(port, http):
     failed = 0
-    for fault, threshold in FAULTS.items():
-        code, said = crossed(port, fault)
+    for case in CASES:
+        threshold = case.threshold
+        code, said = crossed(port, http, case)
         verdict = [line for line in said.splitlines() if "have been crossed" in line or "has been crossed" in line]
         seen = code == 0 if threshold is None else code == 99 and any(threshold in line for line in verdict)
         failed += not seen
         expected = "passes" if threshold is None else f"crosses {threshold}"
-        print(f"ok k6: with {fault}, a fan-out {expected}" if seen
-              else f"FAILED: k6: with {fault}, a fan-out should: {expected}; k6 ended with {code}: {said[-2000:]}", flush=True)
+        what = f"with {case.fault}, {case.scenario}"
+        print(f"ok k6: {what} {expected}" if seen else f"FAILED: k6: {what} should: {expected}; k6 ended with {code}: {said[-2000:]}", flush=True)
     return failed
 
 
@@ -145,9 +171,9 @@ def main():
         print("SKIPPED: k6: it is not built (make k6)")
         return 0
     if port := os.environ.get("MQTT_PORT"):
-        return check(int(port))
+        return check(int(port), os.environ.get("MILLRACE_HTTP", "http://127.0.0.1:8080"))
     with run.server() as own:
-        return check(own.port)
+        return check(own.port, own.http)
 
 
 if __name__ == "__main__":
