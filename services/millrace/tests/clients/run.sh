@@ -356,7 +356,7 @@ run_tls() { MILLRACE=$millrace limited bash -c 'python tls_test.py'; }
 run_k6() {
     limited bash -c 'k6=$here/../../../../loadtests/k6
         "$cache/k6.test" -test.timeout=60s && echo "ok k6: the module with a real broker" || echo "FAILED: k6: the module"
-        MQTT_PORT=$OPEN_PORT PYTHONDONTWRITEBYTECODE=1 "$k6/tests/planted_test.py"'
+        PYTHONDONTWRITEBYTECODE=1 "$k6/tests/planted_test.py"'
 }
 run_gateway() {
     limited bash -c 'for test in limits ports gateway; do python "../../../../gateway/tests/${test}_test.py" || exit 1; done'
